@@ -87,6 +87,8 @@ def test_a_difference_is_found(tmp_path: Path) -> None:
     ):
         recording.write_json(second, value)
         assert recording.difference(first, second) == expected
+    recording.write_json(second, {"loss": [1.5, 2.0], "step": 4, "sha256": "a"})
+    assert recording.difference(first, second, noise=("step",)) == 0.25
 
 
 def test_a_changed_tensor_is_found(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ TREE = {
     "csrc/bindings/bind.cpp": 'auto x = "master_dtype";\n',
     "python/fastsft/__init__.py": "",
     "python/fastsft/runtime/launch.py": "def f(a):\n    from fastsft.data import rows\n    import torch\n",
-    "python/fastsft/data/rows.py": "from typing import Any\nfrom fastsft.runtime import place\n"
+    "python/fastsft/data/rows.py": "from typing import Any\nfrom fastsft.runtime import launch\n"
     "def g(x: Any, y: dict[str, Any]) -> Any:\n    return x\n",
     "python/fastsft/cli/doctor.py": "from fastsft import _C\n",
     "tests/test_a.py": "# master_dtype\n",

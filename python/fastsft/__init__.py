@@ -1,6 +1,6 @@
 """fastsft: fine-tunes chat models with FastChat's flags and labels on a C++/CUDA core."""
 
-# No `from __future__`: that module would be looked for in the working directory.
+# No `from __future__ import annotations` here: Python would look for that module in the working directory.
 from fastsft.runtime.search_path import is_program, leave_working_directory
 
 if is_program():
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 occupy_closed()
 
-# Loaded when asked for. The module fastsft.train is not a name of this list: its function would hide it.
+# Modules of names that are loaded at first use. `train` is not listed, as the function would hide the module.
 _HOMES = {
     "CausalLM": "model.causal_lm",
     "DataArguments": "arguments",

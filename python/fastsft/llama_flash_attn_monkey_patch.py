@@ -1,4 +1,4 @@
-"""FastChat's llama_flash_attn_monkey_patch: its function is there, and changes nothing."""
+"""The function of FastChat's llama_flash_attn_monkey_patch, which changes nothing here."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from fastsft.script_names.patched_libraries import replaced_nothing
 
 
 def replace_llama_attn_with_flash_attn() -> None:
-    """Nothing, with a line that says so: the engine's attention is exact and as fast by itself."""
+    """Print a notice that nothing is replaced, since the engine has exact flash attention already."""
     replaced_nothing("replace_llama_attn_with_flash_attn", "flash attention")

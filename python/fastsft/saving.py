@@ -1,4 +1,4 @@
-"""Loading and saving: what trainers and scripts call."""
+"""The public functions that load and save models and checkpoints."""
 
 from __future__ import annotations
 

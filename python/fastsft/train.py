@@ -1,7 +1,8 @@
 """FastChat's training script: `python -m fastsft.train`, or `from fastsft.train import train`.
 
-Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_rank` are defined here. As in
-FastChat's module, `train` uses what a script binds to the names of this one (script_names/module_names.py).
+Flags and defaults: `python -m fastsft.train --help`. Only `train` and `local_rank` are defined here. If a
+script replaces names of this module, `train` uses the replacements, as in FastChat
+(script_names/module_names.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-# Run by its path, this folder is in sys.path, where its names would hide those of other packages.
+# If this file is run by its path, its folder is in sys.path, and modules in it would hide other packages.
 if __name__ == "__main__" and __spec__ is None:
     _FOLDER = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [
@@ -44,10 +45,10 @@ from fastsft.script_names import module_names
 from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer
 
-if TYPE_CHECKING:  # the name Sequence is FastChat's, that of typing
+if TYPE_CHECKING:  # at run time, Sequence is a name of FastChat's module: typing.Sequence
     from collections.abc import Mapping, Sequence
 
-# `python -m fastsft.train` runs this file as __main__; an import of fastsft.train then gets this module.
+# `python -m fastsft.train` runs this file as __main__; imports of fastsft.train then find the same module.
 sys.modules.setdefault("fastsft.train", sys.modules[__name__])
 
 __all__ = [
@@ -71,7 +72,7 @@ local_rank: int | None = None
 
 
 def __getattr__(name: str) -> Any:
-    """The other names of FastChat's module, of all its releases."""
+    """Look up the other names that FastChat's module has, in any of its releases."""
     if name in module_names.NAMES:
         return module_names.look_up(name)
     raise AttributeError(f"module 'fastsft.train' has no attribute {name!r}")
@@ -88,19 +89,21 @@ def train(
     lora_class: type[LoraArguments] = LoraArguments,
     **flags: object,
 ) -> TrainOutput | None:
-    """Read the arguments, train, save; resumes if `output_dir` holds a checkpoint. Call on every rank.
+    """Read the arguments, train, and save the model; resume if `output_dir` has a checkpoint.
 
-    arguments: words of a command line, or names and values, as `flags` are; by default the command line of
-    the program. lora_class: class of the LoRA arguments. None for --check_data, which trains nothing. Raises
-    ValueError for what the user can fix (flags, data, model), RuntimeError for a run that fails.
+    Every rank must call this function. arguments: the words of a command line, or a mapping from flags to
+    values; default: the command line of the program. flags: further flags by name. lora_class: class of the
+    LoRA arguments. Returns None with --check_data, which trains nothing. ValueError for errors that the user
+    can fix (flags, data, model), RuntimeError if the run fails.
     """
     global local_rank
-    config = read_config(Trainer, lora_class, arguments, flags)
+    classes = ModelArguments, DataArguments, TrainingArguments, lora_class
+    config = read_config(Trainer, classes, arguments, flags)
     local_rank = config.args.local_rank
     start_ranks(config)
     model = load_model(config)
     with run_lock(config.output_dir):
-        data = load_data(config, model, make_supervised_data_module)
+        data = load_data(config, model, make_supervised_data_module, rank0_print)
         if config.settings.check_data:
             return None
         check_evaluation(config.args, data)
@@ -109,12 +112,12 @@ def train(
             return start.output
         trainer = Trainer(model=model, tokenizer=data.tokenizer, args=config.args, **data.sets)
         resume = prepare_start(trainer, config, start)
-        rank0_print(start_page(trainer.run, config.model_args, config.data_args, config.lora_args))
+        rank0_print(start_page(trainer._run, config.model_args, config.data_args, config.lora_args))
         with SignalGuard(SAVING) as signals:
             output = trainer.train(resume_from_checkpoint=resume)
-            merged = save_outputs(trainer, config, output, signals)
-        keeps_last = trainer.run.checkpoints.best.keeps_last
-        rank0_print(end_page(trainer.run, merged, keeps_last=keeps_last))
+            merged = save_outputs(trainer, config, output, signals, rank0_print)
+        keeps_last = trainer._run.checkpoints.best.keeps_last
+        rank0_print(end_page(trainer._run, merged, keeps_last=keeps_last))
         return output
 
 

@@ -1,4 +1,4 @@
-"""FastChat's train_lora: the loop and flags of fastsft.train, with adapters.
+"""FastChat's train_lora: trains LoRA adapters with the loop and flags of fastsft.train.
 
 `python -m fastsft.train_lora FLAGS` is `python -m fastsft.train --lora True FLAGS`.
 """
@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-# Run by its path, this folder is in sys.path, where its names would hide those of other packages.
+# If this file is run by its path, its folder is in sys.path, and modules in it would hide other packages.
 if __name__ == "__main__" and __spec__ is None:
     _FOLDER = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [
@@ -51,9 +51,10 @@ _OWN = {name: globals()[name] for name in __all__ if name in globals()}
 
 
 def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: object) -> TrainOutput | None:
-    """`fastsft.train.train` with adapters; the adapter alone is saved. Raises as that one.
+    """Train LoRA adapters as `fastsft.train.train` with --lora True does, and save only the adapter.
 
-    ValueError for names of this module that a script bound to something else: set those of fastsft.train.
+    arguments, flags and errors: as in `fastsft.train.train`. ValueError also if a script has replaced names
+    of this module, which have no effect here; the names of fastsft.train are to be replaced instead.
     """
     for name, own in _OWN.items():
         if globals()[name] is not own:

@@ -1,6 +1,7 @@
-"""FastChat's train_xformers: the loop and flags of fastsft.train, named after memory-efficient attention.
+"""FastChat's train_xformers: the same program as fastsft.train.
 
-The engine takes the fastest exact kernel of the device for all three names.
+FastChat's uses memory-efficient attention. Here all scripts use the fastest exact attention kernel of the
+device.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Run by its path, this folder is in sys.path, where its names would hide those of other packages.
+# If this file is run by its path, its folder is in sys.path, and modules in it would hide other packages.
 if __name__ == "__main__" and __spec__ is None:
     _FOLDER = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [

@@ -236,11 +236,11 @@ def test_rows_longer_than_planned(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     expected = losses(theirs(tmp_path / "a", Long()))
     trainer = ours(tmp_path / "b", Long(), model_max_length=16)
-    assert not trainer.run.planner.rows.is_exact
+    assert not trainer._run.planner.rows.is_exact
     check_equal(losses(trainer), expected)
     assert "has 40 tokens, 16 were planned for" in capsys.readouterr().out
     trainer = ours(tmp_path / "c", Long(), model_max_length=16)
-    trainer.run.planner.memory = type(trainer.run.planner.memory)(trainer.run.planner.memory_plan.total)  # type: ignore[union-attr]
+    trainer._run.planner.memory = type(trainer._run.planner.memory)(trainer._run.planner.memory_plan.total)  # type: ignore[union-attr]
     with pytest.raises(
         ValueError, match=r"of train_dataset has 40 tokens, memory was planned for rows of 16"
     ):

@@ -59,7 +59,7 @@ def check(recorder: Recorder, folder: str, part: Part) -> bool:
     with tempfile.TemporaryDirectory() as scratch:
         part.write(Path(scratch))
         for name in part.files:
-            found = difference(GOLDEN / folder / name, Path(scratch) / name)
+            found = difference(GOLDEN / folder / name, Path(scratch) / name, recorder.noise)
             allowed = not isinstance(found, str) and found <= recorder.apart
             right &= allowed
             text = found if isinstance(found, str) else f"{found:.1e} apart" if found else "equal"

@@ -29,13 +29,15 @@ class Recorder:
 
     libraries: the versions that made the files. parts: by name. given: the other files, and where they are
     from. apart: how far numbers may be from the stored ones on another processor, relative to the largest
-    value of the tensor or list; 0 if the files are the same to the byte.
+    value of the tensor or list; 0 if the files are the same to the byte. noise: ends of the names of tensors
+    whose gradients are rounding alone, which are not compared.
     """
 
     libraries: Mapping[str, str]
     parts: Mapping[str, Part]
     given: Mapping[str, str] = field(default_factory=dict)
     apart: float = 0.0
+    noise: tuple[str, ...] = ()
 
 
 def each_file(writers: Mapping[str, Callable[[Path], None]]) -> dict[str, Part]:
@@ -61,7 +63,7 @@ def write_json_lines(path: Path, rows: list[Any]) -> None:
     write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
-def difference(stored: Path, made: Path) -> float | str:
+def difference(stored: Path, made: Path, noise: tuple[str, ...] = ()) -> float | str:
     """Return 0 for equal files, how far numbers are apart, or a text if something else differs."""
     before, after = stored.read_bytes(), made.read_bytes()
     if before == after:
@@ -70,7 +72,7 @@ def difference(stored: Path, made: Path) -> float | str:
         before, after = gzip.decompress(before), gzip.decompress(after)
         return 0.0 if before == after else "another content"
     if stored.suffix == ".json":
-        return _largest(_differences(json.loads(before), json.loads(after), ""))
+        return _largest(_differences(json.loads(before), json.loads(after), "", noise))
     if stored.suffix == ".safetensors":
         return _largest(_tensor_differences(stored, made))
     if stored.suffix == ".zip":
@@ -87,18 +89,19 @@ def _largest(found: Iterator[float | str]) -> float | str:
     return largest
 
 
-def _differences(before: Any, after: Any, place: str) -> Iterator[float | str]:
+def _differences(before: Any, after: Any, place: str, noise: tuple[str, ...]) -> Iterator[float | str]:
     if isinstance(before, dict) and isinstance(after, dict):
         if before.keys() != after.keys():
             yield f"{place}: keys {sorted(before.keys() ^ after.keys())}"
         for key in before.keys() & after.keys() - set(NOT_COMPARED):
-            yield from _differences(before[key], after[key], f"{place}/{key}")
+            if not key.endswith(noise):
+                yield from _differences(before[key], after[key], f"{place}/{key}", noise)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         if all(isinstance(each, float) for each in [*before, *after]):
             yield _apart(before, after)
             return
         for number, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from _differences(one, other, f"{place}/{number}")
+            yield from _differences(one, other, f"{place}/{number}", noise)
     elif isinstance(before, float) and isinstance(after, float):
         yield _apart([before], [after])
     elif before != after:

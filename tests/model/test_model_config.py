@@ -8,6 +8,7 @@ import pytest
 from fastsft.model import config as model_config
 from fastsft.model.context_length import extend_positions
 from fastsft.model.model_config import ModelConfig
+from fastsft.model.stored_weights import source_dtype
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -185,7 +186,7 @@ def test_text_is_what_transformers_writes():
     ],
 )
 def test_type_of_pickled_weights_is_the_configs(tmp_path, config, expected):
-    assert model_config.source_dtype(tmp_path, config) == expected
+    assert source_dtype(tmp_path, config) == expected
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -194,7 +195,7 @@ def test_type_of_weights_is_the_files(tmp_path, dtype):
     from safetensors.torch import save_file
 
     save_file({"a": torch.zeros(2, dtype=getattr(torch, dtype))}, tmp_path / "model.safetensors")
-    assert model_config.source_dtype(tmp_path, {"torch_dtype": "float64"}) == dtype
+    assert source_dtype(tmp_path, {"torch_dtype": "float64"}) == dtype
 
 
 def test_positions_of_layers_with_rotations_of_their_own_are_stretched_where_all_tokens_are_seen():

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 import reference
 from tolerances import TOLERANCES, assert_close, relative_error
 
-MODELS = sorted(path.name for path in (Path(__file__).parents[1] / "golden" / "models").iterdir())
+FOLDER = Path(__file__).parents[1] / "golden" / "models"
+MODELS = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 
 
 def unpadded(folder: Path) -> tuple[torch.Tensor, torch.Tensor, list[int], torch.Tensor]:

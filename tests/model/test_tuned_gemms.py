@@ -173,10 +173,10 @@ def test_a_resumed_run_says_when_it_rounds_differently(
 ) -> None:
     lines: list[str] = []
     monkeypatch.setattr(run_identity, "warn_once", lines.append)
-    trainer: Any = SimpleNamespace(
-        args=SimpleNamespace(tune_gemm=tune_gemm, device=device), token_budget=8192
+    run: Any = SimpleNamespace(
+        args=SimpleNamespace(tune_gemm=tune_gemm, device=device), planner=SimpleNamespace(token_budget=8192)
     )
-    run_identity._restore_tuned_gemms(trainer, {"micro_batch_tokens": 8192, **saved}, "out/checkpoint-4")
+    run_identity._restore_tuned_gemms(run, {"micro_batch_tokens": 8192, **saved}, "out/checkpoint-4")
     assert len(lines) == (said is not None)
     assert said is None or said in lines[0]
     assert (_C.tuned_gemms() != "[]") == bool(saved.get("tuned_products") and tune_gemm and said is None)

@@ -84,13 +84,13 @@ def test_a_checkpoint_of_the_same_step_is_written_again(tmp_path: Path) -> None:
     original.train()
     trainer.train()
     first = trainer.save_checkpoint()
-    trainer.run.checkpoints.saver.wait()
+    trainer._run.checkpoints.saver.wait()
     before = weights_of(first)["lm_head.weight"]
     for each in (original, trainer):
         halved(each)
     original.save_model()
     path = trainer.save_checkpoint()
-    trainer.run.checkpoints.saver.wait()
+    trainer._run.checkpoints.saver.wait()
     saved_alike(tmp_path / "theirs", path)
     assert not torch.equal(weights_of(path)["lm_head.weight"], before)
 

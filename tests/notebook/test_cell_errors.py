@@ -48,6 +48,6 @@ def test_errors_are_short_in_cells(tmp_path: Path) -> None:
         assert error.ename == "ValueError"
     for name in CELLS:
         files = [line for line in shown[name].splitlines() if line.startswith("File ")]
-        assert len(files) == 1 and "short_traceback.py" in files[0], shown[name]
+        assert len(files) == 1 and "interactive.py" in files[0], shown[name]
         assert "During handling" not in shown[name] and "direct cause" not in shown[name]
     assert "of_a_script" in shown["own"] and "ValueError: of the script" in shown["own"]

@@ -41,7 +41,7 @@ def upload(groups: dict[str, str], directory: str, port: int, fails: bool) -> st
         output_dir=directory, phase_timeouts=f"save={STANDSTILL}", world_size=2, hub_revision=None
     )
     with mock.patch.object(huggingface_hub, "HfApi", lambda token: api):
-        uploads = HubUploads(SimpleNamespace(args=arguments))
+        uploads = HubUploads(SimpleNamespace(args=arguments), lambda directory: None)
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=COLLECTIVE))
         try:
             return str(uploads.model(directory, "Model save"))

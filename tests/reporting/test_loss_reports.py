@@ -31,7 +31,7 @@ from fastsft.reporting.chart import (
 from fastsft.reporting.loss_history import LossHistory, drawing, panels
 from fastsft.reporting.loss_reports import LossReports, loss_page
 from fastsft.reporting.status import stop_reason
-from fastsft.runtime.written_files import RECORD_NAME
+from fastsft.runtime.output_files import RECORD_NAME
 
 STEPS_PER_EPOCH = 10
 

@@ -58,7 +58,7 @@ def test_a_fresh_start_puts_those_of_the_run_before_aside(finished, model, tmp_p
 
 def test_a_roll_back_puts_aside_what_came_after(finished, model, tmp_path):
     trainer = make_trainer(model, copy(finished, tmp_path, 2, 4, 6))
-    assert roll_back(trainer.run, 4) == str(tmp_path / "checkpoint-2")
+    assert roll_back(trainer._run, 4) == str(tmp_path / "checkpoint-2")
     assert trainer.state.global_step == 2 and _C.list_checkpoints(str(tmp_path)) == ["checkpoint-2"]
 
 

@@ -129,15 +129,15 @@ def test_a_second_save_waits_for_the_first_and_says_so(model, tmp_path, monkeypa
 @pytest.mark.parametrize("other", ["model", "checkpoint"])
 def test_another_save_does_not_sweep_away_the_one_in_flight(model, tmp_path, monkeypatch, other):
     trainer = make_trainer(model, tmp_path)
-    trainer.run.checkpoints.saver, held = held_saver(trainer, monkeypatch)
-    trainer.run.checkpoints.saver.save(tmp_path / "checkpoint-1")
+    trainer._run.checkpoints.saver, held = held_saver(trainer, monkeypatch)
+    trainer._run.checkpoints.saver.save(tmp_path / "checkpoint-1")
     threading.Timer(0.2, held[0].go.set).start()
     if other == "model":
         trainer.save_model()
         assert (tmp_path / "model.safetensors").exists()
     else:
         saving.save_checkpoint(trainer, tmp_path / "checkpoint-2")
-    trainer.run.checkpoints.saver.wait()
+    trainer._run.checkpoints.saver.wait()
     assert _C.verify_directory(str(tmp_path / "checkpoint-1")) == []
 
 
@@ -222,7 +222,7 @@ def test_the_plan_knows_the_copy(model, tmp_path, compute):
     trainer = make_trainer(model, tmp_path, **compute)
     needs = _C.CheckpointStaging(trainer.engine).nbytes
     assert sum(trainer.engine.unit_sizes) * (8 if compute else 12) == needs
-    assert needs <= trainer.run.planner.memory_plan.staging <= 1.2 * needs  # units are padded
+    assert needs <= trainer._run.planner.memory_plan.staging <= 1.2 * needs  # units are padded
 
 
 def test_only_the_model(model, tmp_path):

@@ -66,7 +66,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(finished, model, tmp_path, step
 def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path, monkeypatch):
     """Another amount of memory plans others, which would round differently; what does not fit is refused."""
     wide = make_trainer(model, tmp_path / "wide")
-    planner = wide.run.planner
+    planner = wide._run.planner
     least = plan_run_memory(
         wide.args, planner.memory_plan.setting, planner.rows, wide.model.conversation_cost(), planner.memory,
         PreviousPlan("block", planner.token_budget),
@@ -74,7 +74,7 @@ def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr("fastsft.trainer.planner.rank_memory", lambda device: least - 1)
         tight = make_trainer(model, tmp_path / "tight")
-        assert tight.run.planner.token_budget < planner.token_budget
+        assert tight._run.planner.token_budget < planner.token_budget
         tight.train()
         refused = make_trainer(model, copy(finished, tmp_path / "refused", 2))
         expected = (
@@ -83,12 +83,12 @@ def test_a_resumed_run_keeps_its_planned_micro_batches(finished, model, tmp_path
         with pytest.raises(ValueError, match=expected):
             refused.train(resume_from_checkpoint=True)
     rest = make_trainer(model, copy(tmp_path / "tight", tmp_path / "rest", 2))
-    assert rest.run.planner.token_budget == planner.token_budget
+    assert rest._run.planner.token_budget == planner.token_budget
     rest.train(resume_from_checkpoint=True)
     assert (
-        rest.run.planner.token_budget
-        == rest.run.planner.memory_plan.token_budget
-        == tight.run.planner.token_budget
+        rest._run.planner.token_budget
+        == rest._run.planner.memory_plan.token_budget
+        == tight._run.planner.token_budget
     )
     assert same(rest.engine.named_parameters(), tight.engine.named_parameters())
 

@@ -122,7 +122,7 @@ def test_files_of_others_with_our_names(model: Path, output: Path) -> None:
     trainer.save_metrics("train", saved.metrics)
     trainer.save_metrics("eval", {"eval_loss": 1.0})
     trainer.save_state()
-    finished_run.record_end(trainer.run, saved)
+    finished_run.record_end(trainer._run, saved)
     for name in OURS:
         (found,) = find(output, f"precious {name}")
         assert found.endswith(name)
@@ -146,7 +146,7 @@ def test_files_of_others_in_a_directory_of_ours(model: Path, output: Path, capsy
         trainer.save_metrics("train", saved.metrics)
         trainer.save_metrics("eval", {"eval_loss": 1.0})
         trainer.save_state()
-        finished_run.record_end(trainer.run, saved)
+        finished_run.record_end(trainer._run, saved)
 
     run_and_save()
     run_and_save()
@@ -205,7 +205,7 @@ def test_no_write_goes_through_what_has_our_names(model: Path, keep: Path, outpu
     saving.trainer_save_model_safe(trainer)
     trainer.save_metrics("train", saved.metrics)
     trainer.save_state()
-    finished_run.record_end(trainer.run, saved)
+    finished_run.record_end(trainer._run, saved)
     assert state(keep) == before
     for name in ("trainer_state.json", "all_results.json", "config.json", "fastsft_finished.json"):
         assert not (output / name).is_symlink() and isinstance(json.loads((output / name).read_text()), dict)
@@ -424,7 +424,7 @@ def test_a_hostile_record_of_the_end_counts_as_none(
     trainer = make_trainer(model, output, max_steps=2)
     saved = trainer.train()
     saving.trainer_save_model_safe(trainer)
-    finished_run.record_end(trainer.run, saved)
+    finished_run.record_end(trainer._run, saved)
     path = output / finished_run.RECORD_NAME
     given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     assert finished_run.finished_output(*given) is not None
@@ -444,7 +444,7 @@ def test_a_hostile_record_of_the_end_counts_as_none(
     assert finished_run.finished_output(*given) is None
     assert "counts as not finished" in capsys.readouterr().out
     finished_run.forget_end(output)
-    finished_run.record_end(trainer.run, saved)
+    finished_run.record_end(trainer._run, saved)
     assert finished_run.finished_output(*given) is not None
 
 
@@ -452,7 +452,7 @@ def test_a_run_without_its_tokenizer_is_not_finished(model: Path, output: Path) 
     trainer = make_trainer(model, output, max_steps=2)
     saved = trainer.train()
     saving.trainer_save_model_safe(trainer)
-    finished_run.record_end(trainer.run, saved)
+    finished_run.record_end(trainer._run, saved)
     given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     for name in ("tokenizer_config.json", "generation_config.json", "config.json", "model.safetensors"):
         (output / name).rename(output / "away")

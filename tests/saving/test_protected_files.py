@@ -47,7 +47,7 @@ def run(model: Path, output: Path, **options: Any) -> TrainOutput:
     saving.trainer_save_model_safe(trainer)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
-    finished_run.record_end(trainer.run, result)
+    finished_run.record_end(trainer._run, result)
     return result
 
 

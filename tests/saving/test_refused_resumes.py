@@ -45,12 +45,12 @@ def test_another_run_is_refused(finished, model, tmp_path, options, message):
 
 def test_another_data_set_is_refused(finished, model, tmp_path, monkeypatch):
     trainer = make_trainer(model, tmp_path)
-    rows, edited = trainer.run.planner.rows.native, _C.TokenDataset()
+    rows, edited = trainer._run.planner.rows.native, _C.TokenDataset()
     for row in range(len(rows)):  # one id is another one; lengths and labels stay
         ids = rows.ids(row)
         ids[1] += row == 3
         edited.append(ids, rows.learned(row))
-    trainer.run.planner.rows.native = edited
+    trainer._run.planner.rows.native = edited
     with pytest.raises(ValueError, match="other data: texts, order or labels of the conversations differ"):
         saving.load_checkpoint(trainer, finished / "checkpoint-4")
 

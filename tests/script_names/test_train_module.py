@@ -64,7 +64,7 @@ def test_running_the_module_does_not_import_it_twice(module):
     code = f"""
 import json, runpy, sys
 from fastsft.program import main
-main.run_script = lambda script: print(json.dumps(script is sys.modules["fastsft.train"].train))
+main.run_script = lambda script, **_: print(json.dumps(script is sys.modules["fastsft.train"].train))
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
     assert run(code) is True

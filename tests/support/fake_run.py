@@ -1,4 +1,4 @@
-"""A small engine and a small checkpoint module, so that the loop can be watched without a model."""
+"""A fake engine and a fake checkpoint module, with which the training loop can be tested without a model."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from fastsft.trainer import Trainer
 
 
 class Rows:
-    """Stands for a data set: `lengths` and `targets` per row."""
+    """A fake data set. lengths, targets: number of tokens and of targets of each row."""
 
     max_id = 9
 
@@ -27,7 +27,7 @@ class Rows:
         return len(self._lengths)
 
     def untouched_rows(self, *, label=True):
-        """As fastsft's own data sets say that their items are these rows."""
+        """Return the rows, as fastsft's own data sets do while their items are unchanged."""
         return self
 
     def lengths(self):
@@ -47,9 +47,10 @@ class Rows:
 
 
 class Engine:
-    """Loss of a token of row r is 1 + r / 100, halved by every step; all calls are kept.
+    """A fake engine that records its steps.
 
-    As on a GPU, the newest `behind` results are handed out later.
+    The loss of a token of row r is 1 + r / 100, halved by every step. behind: number of newest results that
+    `take_results` keeps back, as on a GPU.
     """
 
     num_parameters = 1000
@@ -91,7 +92,7 @@ class Engine:
 
 
 class Model:
-    """Hands out the engine that it was given."""
+    """A fake model with the given engine."""
 
     source_directory = Path("model")
 
@@ -180,7 +181,11 @@ ROWS = Rows(np.arange(10, 21), np.arange(1, 12))
 
 
 def fake_trainer(output, *, engine=None, rows=ROWS, eval_rows=None, callbacks=(), **options):
-    """Eleven rows in micro-batches of two: three steps of two an epoch, two epochs."""
+    """Make a Trainer with a fake model.
+
+    By default it has eleven rows in micro-batches of two rows, three steps of two micro-batches per epoch,
+    and two epochs.
+    """
     flags = {
         "output_dir": str(output), "use_cpu": True, "per_device_train_batch_size": 2, "logging_steps": 1,
         "gradient_accumulation_steps": 2, "num_train_epochs": 2, "save_strategy": "no", "learning_rate": 1e-3,
@@ -196,7 +201,7 @@ def fake_trainer(output, *, engine=None, rows=ROWS, eval_rows=None, callbacks=()
 
 
 def saving_module():
-    """A module with the calls of fastsft.saving that the loop makes."""
+    """Return a fake module with the functions of fastsft.saving that the training loop calls."""
 
     def save_checkpoint(trainer, directory):
         path = Path(directory)

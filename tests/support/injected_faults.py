@@ -60,7 +60,7 @@ def op_fault(op: str, act: Around) -> Iterator[None]:
 
 
 def at_call(number: int, act: Around) -> Around:
-    """`act` at the call with this number, from 1; the original before and after."""
+    """Return a function that runs `act` at call `number` (from 1), and the original at all other calls."""
     calls = [0]
 
     def counted(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -71,7 +71,7 @@ def at_call(number: int, act: Around) -> Around:
 
 
 def all_of(rank: int, *faults: list[Any]) -> None:
-    """Several faults, each with the name of its function first."""
+    """Inject several faults, each given as the name of a function of this module and its arguments."""
     for name, *arguments in faults:
         globals()[name](rank, *arguments)
 
@@ -103,7 +103,7 @@ def _fail(_: float) -> None:
 
 
 def _mismatch(_: float) -> None:
-    """A collective that the other ranks do not call."""
+    """Call a collective that the other ranks do not call."""
     import torch.distributed as dist
 
     dist.broadcast(torch.zeros(3), 0)

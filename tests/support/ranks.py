@@ -1,7 +1,7 @@
-"""Runs a function on several gloo ranks and brings back what each returned.
+"""Runs a function on several gloo ranks and returns the results of all.
 
-The ranks are forked from a process of their own (rank_program.py), never from the one that runs the tests:
-that one has threads, and a lock that one of them holds at a fork is held in the child for ever.
+The ranks are forked from a separate process (rank_program.py), and not from the process of the tests. That
+process has threads, and a lock that a thread holds at the fork would stay locked in the child for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS = 240.0
 
 
 class RankProgram:
-    """The process that ranks are forked from."""
+    """The process from which ranks are forked."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -32,7 +32,7 @@ class RankProgram:
         )  # fmt: skip
 
     def ask(self, order: dict[str, Any]) -> list[int | None]:
-        """The statuses of the ranks; None for one that was still running at the deadline, and was killed."""
+        """Run the ranks of `order`; return their exit statuses, None for a rank killed at the deadline."""
         assert self._process.stdin and self._process.stdout
         print(json.dumps(order), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
@@ -68,12 +68,13 @@ def run_ranks(
     launched: bool = False,
     seconds: float = SECONDS,
 ) -> list[Any]:
-    """function(groups, *args) on every rank, `groups` being Engine's group names ("" alone).
+    """Call function(groups, *args) on every rank, and return the results by rank.
 
-    function: of a module, which is imported once more where ranks run. One rank runs in this process.
-    node_size: ranks of a node, with groups of their own; 0: all are one node. launched: ranks have torchrun's
-    variables, as a Trainer needs them, whose `launcher.join` takes the group that is there. RuntimeError with
-    what every rank said when one fails, and with the stacks of those that still run after `seconds`.
+    groups: the group names for Engine; "" with one rank, which runs in this process. function: a function of
+    a module, which the ranks import again. node_size: number of ranks of a node, which has its own groups; 0:
+    all ranks are one node. launched: set torchrun's environment variables, as a Trainer needs them; its
+    `launcher.join` then uses the existing process group. RuntimeError if a rank fails, with the output of all
+    ranks, and with the stacks of the ranks that still run after `seconds`.
     """
     if world_size == 1:
         return [function({"gather_group": "", "reduce_group": ""}, *args)]

@@ -1,9 +1,9 @@
-"""Every op and the decoders in plain torch: the judge for the engine's tests.
+"""Reference implementations of all ops and decoders in plain torch, for the engine's tests.
 
-Each function is the formula and nothing else, so autograd and `torch.autograd.gradcheck` can judge the
-backward passes. They compute in the dtype that they are given: pass float64 (of the rounded low-precision
-inputs) to judge rounding.
-Tokens of a batch lie end to end; example i is rows [cu_seqlens[i], cu_seqlens[i + 1]).
+Each function contains only the formula, so that autograd gives the backward pass, and
+`torch.autograd.gradcheck` can check it. They compute in the dtype of their inputs: to judge rounding, pass
+the rounded low-precision inputs as float64.
+The tokens of a batch are concatenated; conversation i has the rows [cu_seqlens[i], cu_seqlens[i + 1]).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ IGNORE = -100
 
 
 def gemm(a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
-    """op(a) @ op(b), where op is the identity or the transpose."""
+    """Return op(a) @ op(b), where op is the identity or the transpose."""
     return (a.T if transpose_a else a) @ (b.T if transpose_b else b)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
-    """y = (offset + weight) * x / sqrt(mean(x^2) + eps) over the last dimension."""
+    """Return (offset + weight) * x / sqrt(mean(x^2) + eps), normalized over the last dimension."""
     return (offset + weight) * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """s = x + residual; returns (rms_norm(s), s)."""
+    """Return (rms_norm(s), s) with s = x + residual."""
     total = x + residual
     return rms_norm(total, weight, eps), total
 
@@ -40,7 +40,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
 def rope_inverse_frequencies(
     head_dim: int, theta: float = 10000.0, scaling: Mapping[str, Any] | None = None
 ) -> Tensor:
-    """theta^(-2i/head_dim) as float32 [head_dim / 2], scaled as transformers does ("linear", "llama3")."""
+    """Return theta^(-2i/head_dim), float32 [head_dim / 2], scaled as in transformers ("linear", "llama3")."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
     frequencies = 1.0 / (theta**exponents)
     kind = (scaling or {}).get("rope_type", (scaling or {}).get("type", "default"))
@@ -64,13 +64,13 @@ def _llama3_frequencies(frequencies: Tensor, scaling: Mapping[str, Any]) -> Tens
 
 
 def rope_tables(positions: Tensor, inverse_frequencies: Tensor) -> tuple[Tensor, Tensor]:
-    """(cos, sin), float32 [T, head_dim / 2]; the angles are float32 products, as in transformers."""
+    """Return (cos, sin), float32 [T, head_dim / 2]; the angles are float32 products, as in transformers."""
     angles = positions.float()[:, None] * inverse_frequencies[None, :]
     return angles.cos(), angles.sin()
 
 
 def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates x [T, heads, head_dim]: element i turns with element i + head_dim / 2, as Hugging Face does."""
+    """Rotate x [T, heads, head_dim]; elements i and i + head_dim / 2 form a pair, as in transformers."""
     first, second = x.chunk(2, dim=-1)
     cos, sin = cos[:, None, :].to(x.dtype), sin[:, None, :].to(x.dtype)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
@@ -85,7 +85,7 @@ def qk_norm(
     eps: float,
     offset: float = 0.0,
 ) -> Tensor:
-    """rms_norm of each query and key head of the fused rows [T, (heads + 2 * kv_heads) * head_dim]."""
+    """Apply rms_norm to each query and key head of fused rows [T, (heads + 2 * kv_heads) * head_dim]."""
     rows = qkv.view(len(qkv), heads + 2 * kv_heads, len(query_weight))
     query, key, value = rows.split([heads, kv_heads, kv_heads], dim=1)
     normed = [rms_norm(query, query_weight, eps, offset), rms_norm(key, key_weight, eps, offset), value]
@@ -93,19 +93,19 @@ def qk_norm(
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up for gate_up [T, 2 * I] = [gate; up] -> [T, I]."""
+    """Return silu(gate) * up, [T, I], for gate_up = [gate; up], [T, 2 * I]."""
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
 def geglu(gate_up: Tensor) -> Tensor:
-    """gelu(gate) * up in the tanh form, for gate_up [T, 2 * I] = [gate; up] -> [T, I]."""
+    """Return gelu(gate) * up, [T, I], with gelu's tanh form, for gate_up = [gate; up], [T, 2 * I]."""
     gate, up = gate_up.chunk(2, dim=-1)
     return F.gelu(gate, approximate="tanh") * up
 
 
 def softcap(x: Tensor, cap: float | None) -> Tensor:
-    """cap * tanh(x / cap); x without a cap."""
+    """Return cap * tanh(x / cap); x without a cap."""
     return cap * torch.tanh(x / cap) if cap else x
 
 
@@ -120,12 +120,12 @@ def attention(
     is_key: Tensor | None = None,
     cap: float | None = None,
 ) -> Tensor:
-    """Causal attention inside each example; nothing crosses from one to another.
+    """Return causal attention [T, heads, head_dim] within each conversation.
 
-    query [T, heads, head_dim], key and value [T, kv_heads, head_dim]; heads is a multiple of kv_heads and
-    query head h reads kv head h // (heads / kv_heads). `scale` is 1 / sqrt(head_dim) by default; `cap` is
-    the scores' softcap. With `window` w, position t sees positions t - w + 1 to t. No token sees one where
-    `is_key` [T] is False; one that sees none gets zeros. Returns [T, heads, head_dim].
+    query: [T, heads, head_dim]. key, value: [T, kv_heads, head_dim]; heads is a multiple of kv_heads, and
+    query head h attends to kv head h // (heads / kv_heads). scale: default 1 / sqrt(head_dim). cap: softcap
+    of the scores. window: with w, position t attends to positions t - w + 1 to t. is_key: bool [T]; no
+    position attends to a position at which it is False. The output of a position that attends to none is 0.
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     group = query.shape[1] // key.shape[1]
@@ -147,7 +147,10 @@ def attention(
 def cross_entropy(
     logits: Tensor, targets: Tensor, token_weights: Tensor, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Sum of w_t * ((1 - e) * nll_t + e * mean over the vocabulary of -log p); target -100 adds nothing."""
+    """Return the sum of w_t * ((1 - e) * nll_t + e * mean over the vocabulary of -log p).
+
+    w: token_weights. e: label_smoothing. Positions with target -100 are left out.
+    """
     keep = targets != IGNORE
     log_p = logits[keep].log_softmax(-1)
     nll = -log_p.gather(1, targets[keep][:, None]).squeeze(1)
@@ -163,22 +166,22 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     cap: float | None = None,
 ) -> Tensor:
-    """cross_entropy of softcap(hidden [T, H] @ weight [V, H]^T); targets [T] are already shifted."""
+    """Return cross_entropy of softcap(hidden [T, H] @ weight [V, H]^T); targets [T] are already shifted."""
     return cross_entropy(softcap(hidden @ weight.T, cap), targets, token_weights, label_smoothing)
 
 
 def embedding(weight: Tensor, ids: Tensor) -> Tensor:
-    """Rows of weight [V, H]; autograd sums the gradients of repeated ids."""
+    """Return the rows `ids` of weight [V, H]; autograd sums the gradients of repeated ids."""
     return weight[ids]
 
 
 def norm_squared(tensors: Sequence[Tensor]) -> Tensor:
-    """Sum of squares over all elements of all tensors, in float64."""
+    """Return the sum of squares over all elements of all tensors, in float64."""
     return torch.stack([tensor.double().square().sum() for tensor in tensors]).sum()
 
 
 def clip_factor(total_norm: float, max_norm: float) -> float:
-    """min(1, max_norm / (total + 1e-6)), as torch's clip_grad_norm_; max_norm 0 means no clipping."""
+    """Return min(1, max_norm / (total_norm + 1e-6)), as torch's clip_grad_norm_; 1 if max_norm is 0."""
     return 1.0 if max_norm == 0 else min(1.0, max_norm / (total_norm + 1e-6))
 
 
@@ -195,7 +198,7 @@ def adamw(
     eps: float,
     weight_decay: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One update; `step` counts from 1. Returns the new (parameter, exp_avg, exp_avg_sq)."""
+    """Return (parameter, exp_avg, exp_avg_sq) after one update; `step` counts from 1."""
     parameter = parameter * (1 - learning_rate * weight_decay)
     exp_avg = beta1 * exp_avg + (1 - beta1) * gradient
     exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * gradient.square()
@@ -204,14 +207,14 @@ def adamw(
 
 
 def upper_half(master: Tensor) -> Tensor:
-    """float32 to bfloat16: to nearest, ties away from zero. In float64, where the steps are exact."""
+    """Round float32 to the nearest bfloat16, ties away from zero; computed exactly, in float64."""
     step = torch.ldexp(torch.ones_like(master, dtype=torch.float64), torch.frexp(master.double())[1] - 8)
     away = torch.sign(master) * torch.floor(master.double().abs() / step + 0.5) * step
     return away.bfloat16()
 
 
 def philox(counter: np.ndarray, key: int) -> np.ndarray:
-    """Philox4x32-10 of Salmon et al. 2011: uint64 [..., 4] counter words to random words."""
+    """Return the random words of counters, uint64 [..., 4], by Philox4x32-10 (Salmon et al. 2011)."""
     mask = np.uint64(0xFFFFFFFF)
     low, high = np.uint64(key & 0xFFFFFFFF), np.uint64(key >> 32)
     a, b, c, d = (counter[..., i].astype(np.uint64) for i in range(4))
@@ -228,7 +231,7 @@ def philox(counter: np.ndarray, key: int) -> np.ndarray:
 
 
 def element_words(seed: int, step: int, first: int, count: int) -> np.ndarray:
-    """The random word of each of `count` elements from `first` on, as csrc/ops/adamw/adamw.h says."""
+    """Return the random words of `count` elements from `first` on, as specified in csrc/ops/adamw/adamw.h."""
     elements = np.arange(first, first + count, dtype=np.uint64)
     blocks = elements // np.uint64(4)
     mask = np.uint64(0xFFFFFFFF)
@@ -240,13 +243,13 @@ def element_words(seed: int, step: int, first: int, count: int) -> np.ndarray:
 
 
 def round_stochastically(values: Tensor, random: np.ndarray) -> Tensor:
-    """float32 to bfloat16: away from zero where 16 random bits exceed what is missing to the next step."""
+    """Round float32 to bfloat16, up in magnitude if the 16 lower bits plus 16 random bits overflow."""
     bits = values.numpy().view(np.uint32).astype(np.uint64) + random
     return torch.from_numpy((bits >> np.uint64(16)).astype(np.uint16).view(np.int16)).view(torch.bfloat16)
 
 
 def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
-    """The sliding window of each layer of a Hugging Face config; None sees everything."""
+    """Return the sliding window of each layer of a Hugging Face config; None for full attention."""
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
     if config["model_type"] in ("mistral", "phi3"):
         return [window] * layers
@@ -261,7 +264,7 @@ def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
 
 
 class Decoder:
-    """Of every native family: `config` is Hugging Face's, `weights` its tensors by name."""
+    """The decoder of any native family. config: Hugging Face's. weights: Hugging Face's tensors by name."""
 
     def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         self.config, self.weights = config, weights

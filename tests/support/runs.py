@@ -14,7 +14,7 @@ IGNORE = -100
 
 
 def spans_of(labels: Sequence[int]) -> list[tuple[int, int]]:
-    """The learned spans of labels with -100 where nothing is learned."""
+    """Return the spans (begin, end) of targets in `labels`, which are -100 elsewhere."""
     spans, position = [], 0
     for learned, run in groupby(label != IGNORE for label in labels):
         length = len(list(run))
@@ -25,7 +25,7 @@ def spans_of(labels: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def labels_of(dataset: _C.TokenDataset, row: int) -> torch.Tensor:
-    """int64 [length], -100 where nothing is learned."""
+    """Return the labels of `row` as int64 [length]; -100 at positions that are not learned."""
     ids = torch.from_numpy(dataset.ids(row)).long()
     labels = torch.full_like(ids, IGNORE)
     for begin, end in dataset.learned(row):
@@ -39,7 +39,10 @@ def append_labelled(dataset: _C.TokenDataset, ids: Sequence[int], labels: Sequen
 
 
 def random_dataset(rows: int, vocab: int, longest: int, seed: int = 0) -> _C.TokenDataset:
-    """Conversations of uneven length with one or two learned spans; every fifth teaches nothing."""
+    """Make `rows` conversations of 6 to `longest` - 1 tokens with one or two learned spans.
+
+    Every fifth conversation has no target.
+    """
     random = np.random.default_rng(seed)
     dataset = _C.TokenDataset()
     for row in range(rows):

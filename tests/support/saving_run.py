@@ -77,15 +77,15 @@ def reduce(
         model, output, fsdp="full_shard", per_device_train_batch_size=1, micro_batch_tokens=1,
         sync_each_batch=asked,
     )  # fmt: skip
-    planned = trainer.run.planner.sync_each_batch
+    planned = trainer._run.planner.sync_each_batch
     try:
         trainer.train(resume_from_checkpoint=saving.newest_checkpoint(output))
     except ValueError as error:
         return {"planned": planned, "refused": str(error)}
-    plan = trainer.run.planner.memory_plan
+    plan = trainer._run.planner.memory_plan
     assert plan
     return {
-        "planned": planned, "used": trainer.run.planner.sync_each_batch, "total": plan.total,
+        "planned": planned, "used": trainer._run.planner.sync_each_batch, "total": plan.total,
         "gradients": trainer.engine.memory()["gradients"] - plan.parts["gradients"],
         "weights": trainer.engine.named_parameters(),
     }  # fmt: skip
@@ -98,9 +98,9 @@ def accumulate_less(groups: dict[str, str], model: Path, output: Path) -> list[t
     for steps in (2, 1):
         trainer.args.gradient_accumulation_steps = steps
         trainer.train(resume_from_checkpoint=None)
-        assert trainer.run.planner.memory_plan
-        more = trainer.engine.memory()["gradients"] - trainer.run.planner.memory_plan.parts["gradients"]
-        found.append((trainer.run.planner.sync_each_batch, more))
+        assert trainer._run.planner.memory_plan
+        more = trainer.engine.memory()["gradients"] - trainer._run.planner.memory_plan.parts["gradients"]
+        found.append((trainer._run.planner.sync_each_batch, more))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Wishes to accelerate that outlive the arguments of a script: refused where transformers follows them."""
+"""Settings of accelerate that outlive the arguments of a script are refused if transformers follows them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_message_of_earlier_arguments_has_the_way_out(tmp_path: Path) -> Non
 
 
 def test_the_number_format_of_earlier_arguments_of_fastsft(tmp_path: Path) -> None:
-    """The same script with transformers' arguments computes in bf16; other arguments need not train."""
+    """With transformers' arguments the same script computes in bf16, which accelerate keeps."""
     earlier = fastsft.TrainingArguments(str(tmp_path), bf16=True, **FLAGS)
     later = fastsft.TrainingArguments(str(tmp_path), **FLAGS)
     with pytest.raises(ValueError, match=r"earlier TrainingArguments of this process have bf16=True"):

@@ -1,4 +1,4 @@
-"""Switches that a callback sets on one rank count on all, without another exchange a step."""
+"""Switches that a callback sets on one rank take effect on all ranks, with one exchange per step."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def on_rank(groups: dict[str, str], directory: Path, output: Path, cases: list[A
 
 
 def run_of(model: Path, tmp_path: Path, cases: list[Any], **more: Any) -> list[Any]:
-    """[case] as rank 0 saw it, and rank 1 alike."""
+    """Return the results of all cases on rank 0, after checking that rank 1 has the same."""
     first, second = run_ranks(2, on_rank, model, tmp_path, cases, more, launched=True, seconds=300)
     assert first == second
     return list(first)
@@ -108,7 +108,7 @@ def test_stops_between_micro_batches_are_refused_on_all_ranks(
 
 @pytest.mark.parametrize("switch", ["should_training_stop", "should_epoch_stop"])
 def test_stops_before_a_step_of_several_micro_batches(model: Path, tmp_path: Path, switch: str) -> None:
-    """Where ranks agree before it, it is left; else it is ended, whoever set the stop."""
+    """If ranks exchange switches before the step, a stop leaves the step out; otherwise the step is done."""
     events = ["on_train_begin", "on_epoch_begin", "on_step_begin"]
     cases = [(event, switch, ranks) for event in events for ranks in ((0,), (1,), ALL)]
     found = run_of(model, tmp_path, cases, gradient_accumulation_steps=2)
@@ -120,7 +120,7 @@ def test_stops_before_a_step_of_several_micro_batches(model: Path, tmp_path: Pat
 
 
 class Counter(TrainerCallback):
-    """Exchanges of this process between the ends of steps."""
+    """Counts the collectives of this process, and notes the count at the end of each step."""
 
     def __init__(self) -> None:
         self.count, self.at_ends = 0, list[int]()
@@ -149,6 +149,6 @@ def exchanges_on_rank(groups: dict[str, str], directory: Path, output: Path) -> 
 
 
 def test_one_exchange_a_step(model: Path, tmp_path: Path) -> None:
-    """Signals and switches are one, with a log at every step."""
+    """Signals and switches share one exchange, even with a log at every step."""
     for counts in run_ranks(2, exchanges_on_rank, model, tmp_path, launched=True, seconds=120):
         assert counts == [1] * 3

@@ -1,4 +1,4 @@
-"""Policies after a bad step: stop, leave out, go back; limits; spikes; a resumed run judges alike."""
+"""The policies of --on_nonfinite (stop, skip, rollback), their limits, loss spikes, and resumed runs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def model(tmp_path_factory):
 
 
 def spoilt(call):
-    """The gradient of the micro-batches from `call` on, one a step, holds a NaN."""
+    """Put a NaN into the gradient of micro-batch number `call`; each step has one micro-batch."""
 
     def act(original, args, kwargs):
         original(*args, **kwargs)
@@ -127,7 +127,7 @@ def test_stop_is_the_default_and_keeps_the_last_checkpoint(model, tmp_path):
 
 
 def test_skipping_goes_on_without_the_step(model, tmp_path, capsys):
-    """As if the step had not been: the optimizer counts one step less, the schedule does not wait."""
+    """The optimizer counts one step less, but the schedule advances as usual."""
     trainer = run(model, tmp_path, call=4, on_nonfinite="skip")
     assert trainer.state.global_step == 6 and trainer.engine.step_count == 5
     assert "step 4: loss " in capsys.readouterr().out
@@ -135,7 +135,7 @@ def test_skipping_goes_on_without_the_step(model, tmp_path, capsys):
 
 
 def test_rolling_back_leaves_the_group_out(model, tmp_path, capsys):
-    """From checkpoint-2: steps 3, 5 and 6 are those of a run that skips step 4."""
+    """After the return to checkpoint-2, steps 3, 5 and 6 are those of a run that skips step 4."""
     skipped = run(model, tmp_path / "skip", call=4, on_nonfinite="skip")
     rolled = run(model, tmp_path / "back", call=4, on_nonfinite="rollback")
     line = next(text for text in capsys.readouterr().out.splitlines() if "; back to" in text)
@@ -153,7 +153,7 @@ def test_a_run_resumed_after_a_rollback_leaves_the_group_out_too(model, tmp_path
     )
     again.train(resume_from_checkpoint=True)
     assert again.engine.step_count == whole.engine.step_count == 5
-    assert again.run.stepper.bad_steps.left_out == {4}
+    assert again._run.stepper.bad_steps.left_out == {4}
 
 
 def _remove(directory):

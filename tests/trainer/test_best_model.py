@@ -23,7 +23,7 @@ FIELDS = ["epoch", "global_step", "max_steps", "num_train_epochs", "logging_step
 
 
 class Recorder(transformers.TrainerCallback):
-    """Every event with the state and the switches that it found."""
+    """Records every event, with the state and the switches at that moment."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
@@ -44,7 +44,7 @@ for _name in EVENTS:
 
 
 def items(rows: int, seed: int) -> list[dict[str, Any]]:
-    """Rows padded to 12 tokens, learned from the third on; of uneven length."""
+    """Make rows of 5 to 11 tokens, padded to 12; all tokens from the third on are learned."""
     generator, made = np.random.default_rng(seed), []
     for _ in range(rows):
         length, at = int(generator.integers(5, 12)), np.arange(12)
@@ -71,7 +71,10 @@ def flags(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def run_both(tmp_path: Path, evaluation: Any, callbacks: Any, **more: Any) -> tuple[Any, Any]:
-    """The same run by transformers and by fastsft; `callbacks` makes those of each."""
+    """Train with transformers and with fastsft, and return both Trainers.
+
+    callbacks: makes the callbacks of one Trainer.
+    """
     directory = write_model(tmp_path / "model", "untied")
     theirs = transformers.Trainer(
         model=transformers.LlamaForCausalLM.from_pretrained(directory),
@@ -98,7 +101,7 @@ def recorded(trainer: Any) -> list[tuple[Any, ...]]:
 
 
 def check_best(theirs: Any, ours: Any, key: str = "eval_loss") -> None:
-    """The same best step, named alike, and its weights at the end."""
+    """Check that both Trainers name the same best step, and that fastsft's has its weights at the end."""
     losses = [entry[key] for entry in ours.state.log_history if key in entry]
     assert losses == pytest.approx([e[key] for e in theirs.state.log_history if key in e], rel=1e-3)
     assert ours.state.best_metric == min(losses) == pytest.approx(theirs.state.best_metric, rel=1e-3)
@@ -135,7 +138,7 @@ def test_early_stopping_stops_where_transformers_stops(tmp_path: Path, kind: Any
 
 
 def test_the_best_of_models_alone(tmp_path: Path) -> None:
-    """--save_only_model and --save_strategy best: the weights of the model files."""
+    """With --save_only_model, the best weights are loaded from the model files."""
     directory = write_model(tmp_path / "model", "untied", dtype="bfloat16")
     more = {"save_strategy": "best", "save_only_model": True, "save_steps": 500, "save_total_limit": 2}
     ours = Trainer(
@@ -155,7 +158,7 @@ def test_the_best_of_models_alone(tmp_path: Path) -> None:
 def test_a_best_checkpoint_that_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, first_lost: int
 ) -> None:
-    """--on_save_error continue: what trainer_state.json names is there, or nothing is named."""
+    """With --on_save_error continue, trainer_state.json names an existing checkpoint, or none."""
     write = CheckpointContent.write_run_files
 
     def fail_from(self: CheckpointContent, directory: str) -> Any:
@@ -188,7 +191,7 @@ def test_a_best_checkpoint_that_could_not_be_written(
 
 
 def test_the_best_checkpoint_of_transformers(tmp_path: Path, capsys: Any) -> None:
-    """Of a run of transformers that this one goes on from: its weights are loaded, too."""
+    """The best weights are loaded even if the best checkpoint is that of the resumed transformers' run."""
     directory = write_model(tmp_path / "model", "untied")
     more = {"metric_for_best_model": "loss", "greater_is_better": True, "max_steps": 4}
     transformers.Trainer(

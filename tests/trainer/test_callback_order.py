@@ -37,7 +37,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 class Recorder(transformers.TrainerCallback):
-    """What each event showed; stops the run at a step when it is told to."""
+    """Records what each event shows. stop: the step after which the run is stopped, or None."""
 
     def __init__(self, stop: int | None = None) -> None:
         self.seen: list[Any] = []

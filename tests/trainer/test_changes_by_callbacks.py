@@ -1,4 +1,4 @@
-"""What callbacks change while train() runs: it counts as in transformers, or is refused by name."""
+"""Changes by callbacks while train() runs take effect as in transformers, or are refused by name."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ SOURCE: dict[str, dict[str, Any]] = {
 @pytest.mark.variants("max_grad_norm", "eval_strategy")
 @pytest.mark.parametrize("name", SOURCE)
 def test_the_arguments_of_the_script_are_those_of_the_event(tmp_path: Path, name: str) -> None:
-    """The script changes the object it made, which is `args` of the event in transformers."""
+    """In transformers, `args` of an event is the object that the script has made and may change."""
     flags = {**FLAGS, "eval_strategy": "epoch", "eval_steps": 2}
 
     def run(kind: Any, changes: dict[str, Any]) -> list[float]:
@@ -171,7 +171,7 @@ def test_properties_of_a_class_are_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", [transformers.DefaultFlowCallback, transformers.TrainerCallback])
 def test_the_default_flow_stays(tmp_path: Path, kind: type) -> None:
-    """transformers' list begins with it: removing it there changes logs and the end of a run."""
+    """DefaultFlowCallback cannot be removed; in transformers, that changes logs and the end of a run."""
     trainer = ours(tmp_path, Plain())
     for remove in (trainer.remove_callback, trainer.pop_callback, trainer.callback_handler.pop):
         with pytest.raises(ValueError, match=rf"removing {kind.__name__} has no effect here"):
@@ -211,7 +211,7 @@ def test_the_seed_of_the_order_is_that_of_the_trainer(tmp_path: Path, seed: int 
 
 
 def test_no_steps_are_refused(tmp_path: Path) -> None:
-    """transformers trains one step."""
+    """--max_steps 0 is refused, while transformers trains one step."""
     other = theirs(tmp_path, Plain(), max_steps=0)
     assert other.train().global_step == 1
     with pytest.raises(ValueError, match=r"--max_steps: expected the number of steps, or -1 .*got 0"):

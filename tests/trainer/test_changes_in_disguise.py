@@ -1,4 +1,4 @@
-"""Changes of a script that look like the original by name: called, or refused."""
+"""A script's functions and classes with a library's names are called or refused, not mistaken for it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fastsft.trainer.compat.guard import tell_callbacks
 
 
 def default_data_collator(rows: list[Any]) -> Any:
-    """Of a script, under transformers' name."""
+    """Collate rows by a script's function, which has the name of transformers' own."""
     return transformers.default_data_collator(rows)
 
 
 class DataCollatorForSeq2Seq:
-    """Of a script, under transformers' name."""
+    """A script's collator, which has the name of transformers' class."""
 
     def __call__(self, rows: list[Any]) -> Any:
         return transformers.default_data_collator(rows)
@@ -43,7 +43,7 @@ def test_default_values_of_a_collator_count(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_masks_and_padding_are_those_of_the_real_collators(tmp_path: Path) -> None:
-    """A class of the same name makes its own batches: nothing is added to them."""
+    """Nothing is added to the batches of a script's class that has the name of a transformers' collator."""
     args = fastsft.TrainingArguments(str(tmp_path), use_cpu=True, per_device_train_batch_size=2)
     tokenizer = SimpleNamespace(padding_side="left", model_input_names=["input_ids", "attention_mask"])
     real: Any = transformers.DataCollatorForSeq2Seq(tokenizer)
@@ -56,7 +56,7 @@ def test_masks_and_padding_are_those_of_the_real_collators(tmp_path: Path) -> No
 
 
 def test_callbacks_are_known_by_their_code(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also under another's name, set on the object, or around a library's method."""
+    """A script's method is found even if it has a library's name, is set on an object, or wraps a method."""
 
     class Wraps(transformers.TrainerCallback):
         @functools.wraps(transformers.TrainerCallback.on_optimizer_step)

@@ -31,14 +31,14 @@ class Falling:
 
 
 class OnlyFirst(Falling):
-    """The same, which ranks but rank 0 do not compute."""
+    """The same metric, but only rank 0 returns it."""
 
     def __call__(self, predicted: Any) -> dict[str, float]:
         return super().__call__(predicted) if launch().rank == 0 else {}
 
 
 class Rising(Falling):
-    """The other way round: no evaluation on rank 0 is better than the first."""
+    """The negated metric: on rank 0, no evaluation is better than the first."""
 
     def __call__(self, predicted: Any) -> dict[str, float]:
         return {name: -value for name, value in super().__call__(predicted).items()}
@@ -123,7 +123,7 @@ def test_best_checkpoint_and_plateau_follow_rank_0(model: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", ["samples_per_second", "runtime"])
 def test_times_of_an_evaluation(model: Path, tmp_path: Path, kind: str) -> None:
-    """Every rank has its own clock."""
+    """Ranks measure different times; rank 0's decide."""
     first, second = run_ranks(2, on_rank, model, tmp_path / "out", kind, launched=True, seconds=120)
     assert first == second and first["steps"] == 4
 

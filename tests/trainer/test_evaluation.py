@@ -43,7 +43,7 @@ def test_loss_is_that_of_transformers(tmp_path: Path, smoothing: float) -> None:
 
 
 def test_no_batch_has_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in transformers; `--dataloader_drop_last` leaves out all rows."""
+    """If `--dataloader_drop_last` leaves out all rows, there is no loss, as in transformers."""
     import transformers
 
     directory, items = write_model(tmp_path / "model", "untied"), random_items()

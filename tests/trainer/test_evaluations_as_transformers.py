@@ -1,4 +1,4 @@
-"""Calls of evaluate and predict that scripts make or override: as transformers', or refused by name."""
+"""evaluate and predict, called or overridden by scripts, behave as in transformers or are refused."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SETS = {"a": 3, "b": 4}
 
 
 def recording(base: Any, output: Path) -> tuple[Any, list[Any]]:
-    """A trainer whose class overrides evaluate, and the arguments of its calls."""
+    """Return a Trainer whose class overrides evaluate, and the list of the arguments of its calls."""
     calls: list[Any] = []
 
     class Recording(base):
-        """Notes each call."""
+        """Notes the arguments of each call of evaluate."""
 
         def evaluate(
             self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"

@@ -1,4 +1,4 @@
-"""Arguments changed after a Trainer was made, between runs and by callbacks: transformers judges."""
+"""Changes of arguments after a Trainer was made have an effect exactly if they do in transformers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_evaluations_keep_the_smoothing(tmp_path: Path, flags: dict[str, Any]) -
 
 
 def test_a_checkpoint_names_what_the_run_was_done_with(tmp_path: Path) -> None:
-    """A run that goes on from it has the values that it was made with, and nothing to warn about."""
+    """A run that resumes from the checkpoint with the original arguments causes no warning about changes."""
     saved = {"save_strategy": "steps", "save_steps": 4}
 
     def run(trainer: Any) -> list[float]:

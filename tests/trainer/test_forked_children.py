@@ -1,4 +1,4 @@
-"""Signals of processes that a run has forked: a callback's pool, workers that prepare data."""
+"""Signals to processes that a run has forked, such as a callback's pool or workers that prepare data."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_pools_of_a_callback_end(guard: SignalGuard) -> None:
 @pytest.mark.variants("[15]")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_group_leaves_children_at_work(number: int) -> None:
-    """Ctrl-C and torchrun's SIGTERM: what a callback waits for comes, and the step under way ends."""
+    """After Ctrl-C or torchrun's SIGTERM, a callback still gets its children's results, and the step ends."""
     done = subprocess.run(
         [sys.executable, "-c", GROUP, str(int(number))], capture_output=True, text=True, timeout=120,
         start_new_session=True,
@@ -88,7 +88,7 @@ def test_a_signal_to_the_group_leaves_children_at_work(number: int) -> None:
 
 
 def test_a_child_that_is_ended_at_once_ends(guard: SignalGuard) -> None:
-    """A pool may be ended while its last worker starts: the signal waits for the child's answer."""
+    """A SIGTERM that arrives before the child has set its handlers is blocked, and ends the child then."""
     for _ in range(20):
         child = FORKS.Process(target=time.sleep, args=(60,))
         child.start()
@@ -114,7 +114,7 @@ def test_a_signal_to_leave_is_kept_while_one_to_save_is_agreed(
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored() -> None:
-    """A shell's `command &`: Ctrl-C is for what is in front."""
+    """A shell starts background jobs with SIGINT ignored, as Ctrl-C is meant for the foreground."""
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with SignalGuard() as guard:

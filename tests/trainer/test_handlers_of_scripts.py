@@ -1,4 +1,4 @@
-"""Signals for which a script has a handler of its own: it stays, as with transformers' Trainer."""
+"""Signal handlers that a script has set stay, as with transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def own_handlers() -> Iterator[None]:
 
 
 class Raising(transformers.TrainerCallback):
-    """Raises a signal at the second step; stops the run where `notes` has one, if it is to look."""
+    """Raises signal `number` at step 2. looks: stop the run once the script's handler has filled `notes`."""
 
     def __init__(self, number: int, notes: list[int], *, looks: bool) -> None:
         self.number, self.notes, self.looks = number, notes, looks

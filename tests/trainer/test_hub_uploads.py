@@ -21,7 +21,7 @@ from tiny_models import write_model
 
 
 class Hub:
-    """Stands for the server: what each upload held when it was made."""
+    """A fake server, which records the files of each upload."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.created: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def test_a_checkpoint_may_be_rotated_away_meanwhile(hub: Hub, model: Path, tmp_p
 def test_one_save_waits_for_a_slow_upload(
     hub: Hub, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The newest; those before it are given up with a line, and hold no disk."""
+    """Only the newest save waits. The saves before it are cancelled with a line, and take no disk space."""
     hub.gate.clear()
     trainer = run(model, tmp_path, save_steps=1, save_total_limit=1)
     assert len(list(tmp_path.glob(".upload-*"))) == 2
@@ -205,7 +205,7 @@ def test_the_card_names_what_the_model_was_made_of(hub: Hub, model: Path, tmp_pa
 
 
 def test_an_adapter_alone_is_uploaded(hub: Hub, model: Path, tmp_path: Path) -> None:
-    """peft's two files and the tokenizer; the card names peft as the library."""
+    """An upload has peft's two files and the tokenizer; the card names peft as the library."""
     config = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"], r=2)
     trainer = make_trainer(model, tmp_path / "mine", push_to_hub=True, num_train_epochs=1, peft_config=config)
     trainer.train()

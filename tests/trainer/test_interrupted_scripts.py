@@ -19,13 +19,13 @@ from transformers.integrations import integration_utils
 
 from called_back_run import hear_of_saves, interrupt_with_a_full_disk
 from fastsft.checkpoint import save, saver
-from fastsft.runtime import launch as place
+from fastsft.runtime import interactive as place
 from ranks import run_ranks
 from trainer_pairs import Plain, ours, theirs
 
 
 class Hit(transformers.TrainerCallback):
-    """The user's Ctrl-C after step 2."""
+    """Sends the SIGINT of a Ctrl-C after step 2."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == 2:
@@ -33,7 +33,7 @@ class Hit(transformers.TrainerCallback):
 
 
 class Notes(transformers.TrainerCallback):
-    """Writes into each checkpoint, as scripts do that save adapters or notes there."""
+    """Writes files into each checkpoint, as scripts do that save adapters or notes there."""
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -43,7 +43,7 @@ class Notes(transformers.TrainerCallback):
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
-    """The checkpoint of `step` is not written. Returns the names of those that are tried."""
+    """Let the commit of the checkpoint of `step` fail; return a list that gets the names of all attempts."""
     tried: list[str] = []
     commit = save.commit_checkpoint
 
@@ -101,7 +101,7 @@ def test_an_interrupt_that_nobody_catches_ends_quietly(tmp_path: Path) -> None:
 
 
 def seen(shell: object = None, interactive: int = 0, **more: object) -> Any:
-    """What `sys` has, in IPython's `shell`."""
+    """Make a fake `sys` module of a Python session, or of IPython with `shell`."""
     modules = {"IPython": SimpleNamespace(get_ipython=lambda: shell)}
     return SimpleNamespace(flags=SimpleNamespace(interactive=interactive), modules=modules, **more)
 
@@ -118,7 +118,7 @@ PROMPTS = {
 def test_an_interrupt_does_not_close_a_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: str
 ) -> None:
-    """Python's ends at a SystemExit, and IPython shows it with advice on leaving the kernel."""
+    """A SystemExit would end Python's prompt, and IPython would show it with advice on leaving the kernel."""
     monkeypatch.setattr(place, "sys", PROMPTS[prompt])
     assert place.is_interactive()
     assert place.is_notebook() == (prompt == "notebook")
@@ -189,7 +189,7 @@ def test_ranks_with_a_full_disk_keep_the_weights(tmp_path: Path, fsdp: str) -> N
 
 
 class Failing(Hit):
-    """Of a script, with a mistake in it."""
+    """A script's callback with a mistake in on_save."""
 
     def on_save(self, *_: Any, **__: Any) -> None:
         raise RuntimeError("a mistake of the script")
@@ -205,7 +205,7 @@ def test_a_mistake_in_a_callback_is_not_a_save_that_failed(tmp_path: Path) -> No
 
 
 class Impatient(Hit):
-    """Ctrl-C once more, while the checkpoint is saved."""
+    """Sends a second Ctrl-C while the checkpoint is saved."""
 
     def on_save(self, *_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -299,7 +299,7 @@ def test_without_such_a_callback_nothing_waits(tmp_path: Path, monkeypatch: pyte
 
     def noted(event: str, **how: Any) -> None:
         if event == "on_save":
-            waits.append(trainer.run.checkpoints.saver.in_flight)
+            waits.append(trainer._run.checkpoints.saver.in_flight)
         fire(event, **how)
 
     monkeypatch.setattr(trainer.callback_handler, "fire", noted)

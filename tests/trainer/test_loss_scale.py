@@ -55,7 +55,7 @@ def test_without_fp16_it_is_one_and_absorbs_nothing() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_not_absorbed() -> None:
-    """The scale falls as torch's, and what the run does is up to --on_nonfinite."""
+    """The scale falls as torch's does, but the step is left to the policy of --on_nonfinite."""
     scale = new_scale()
     assert not scale.absorbs(1, result(False, math.nan), math.inf)
     assert (scale.value, scale.schedule_lag) == (32768.0, 1)

@@ -1,4 +1,4 @@
-"""Evaluations and steps without targets, and losses that are not finite: told, and deciding nothing."""
+"""Losses without targets, or that are not finite, cause a line and decide nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bare(item: dict[str, Any]) -> dict[str, Any]:
-    """The row without a token to learn, as of a prompt that fills it."""
+    """Return a copy of the row without targets, as if its prompt filled it."""
     return {**item, "labels": np.full_like(item["labels"], -100)}
 
 
@@ -49,7 +49,7 @@ def arguments(folder: Path, **more: Any) -> TrainingArguments:
 
 
 def batch_losses(directory: Path, items: list[dict[str, Any]], batch: int) -> list[float]:
-    """Of each row its batch's mean cross entropy, by transformers; NaN of a batch without targets."""
+    """Return the mean cross entropy of each row's batch, by transformers; NaN if the batch has no target."""
     from transformers import LlamaForCausalLM
 
     model, losses = LlamaForCausalLM.from_pretrained(directory), []
@@ -136,12 +136,12 @@ DECIDES_NOTHING = "this evaluation decides neither about the best model"
 def test_nan_is_no_best_model(model: Path, tmp_path: Path) -> None:
     trainer, said = trained(model, tmp_path, NOTHING, load_best_model_at_end=True)
     assert all(np.isnan(entry["eval_loss"]) for entry in trainer.state.log_history if "eval_loss" in entry)
-    assert trainer.state.best_model_checkpoint is None and trainer.run.checkpoints.best.keeps_last
+    assert trainer.state.best_model_checkpoint is None and trainer._run.checkpoints.best.keeps_last
     assert any("no evaluation had a finite metric" in line for line in said.told)
     assert any(DECIDES_NOTHING in line for line in said.warned)
     assert any("no row has a token to learn" in line for line in said.warned)
     assert "weights     those of the last step, 4" in end_page(
-        trainer.run, keeps_last=trainer.run.checkpoints.best.keeps_last
+        trainer._run, keeps_last=trainer._run.checkpoints.best.keeps_last
     )
 
 
@@ -151,7 +151,7 @@ def test_nan_saves_no_best(model: Path, tmp_path: Path) -> None:
 
 
 def test_nan_lowers_no_rate(model: Path, tmp_path: Path) -> None:
-    """torch's plateau counts a NaN as a bad evaluation: with patience 0 each one would halve the rate."""
+    """torch's plateau counts a NaN as a bad evaluation; with patience 0, each NaN would halve the rate."""
     kind = {
         "lr_scheduler_type": "reduce_lr_on_plateau",
         "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5},
@@ -169,7 +169,7 @@ def test_nan_stops_no_run(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_metric_of_a_script_that_is_not_finite(model: Path, tmp_path: Path, value: float) -> None:
-    """The third evaluation is finite, and the best one whatever its value."""
+    """Only the third evaluation is finite, so that it is the best one whatever its value."""
     found = iter([value, value, 0.25, value])
     with collected() as said:
         trainer = Trainer(
@@ -212,13 +212,13 @@ def logged_losses(trainer: Trainer) -> list[float]:
 
 
 def test_a_step_without_targets_is_no_best_loss(model: Path, tmp_path: Path) -> None:
-    """The log has 0.0, as transformers' (docs/spec/trainer_semantics.md, section 7)."""
+    """The step's logged loss is 0.0, as in transformers (docs/spec/trainer_semantics.md, section 7)."""
     trainer, said = plain_run(model, tmp_path, rows_with_bare(0, 3))
     losses = logged_losses(trainer)
     assert losses[0] == losses[3] == 0.0
     learned = {step: loss for step, loss in enumerate(losses, 1) if loss}
     step = min(learned, key=learned.__getitem__)
-    page = " ".join(end_page(trainer.run).split())
+    page = " ".join(end_page(trainer._run).split())
     assert f"best train loss {learned[step]:.4f} at step {step}" in page and "0.0000" not in page
     assert "2 of 7 steps had no token to learn" in page
     assert sum("none of its conversations has a token to learn" in line for line in said.told) == 1
@@ -226,9 +226,11 @@ def test_a_step_without_targets_is_no_best_loss(model: Path, tmp_path: Path) -> 
 
 def test_a_log_over_such_a_step_is_none_either(model: Path, tmp_path: Path) -> None:
     trainer, _ = plain_run(model, tmp_path, rows_with_bare(0, 3), logging_steps=2)
-    page = " ".join(end_page(trainer.run).split())
+    page = " ".join(end_page(trainer._run).split())
     logs = logged_losses(trainer)  # of steps 1 and 2, 3 and 4, 5 and 6
-    assert trainer.run.stepper.losses.diluted == [2, 4] and f"best train loss {logs[2]:.4f} at step 6" in page
+    assert (
+        trainer._run.stepper.losses.diluted == [2, 4] and f"best train loss {logs[2]:.4f} at step 6" in page
+    )
 
 
 def test_a_resumed_run_knows_of_them(model: Path, tmp_path: Path) -> None:
@@ -243,13 +245,13 @@ def test_a_resumed_run_knows_of_them(model: Path, tmp_path: Path) -> None:
         train_dataset=rows_with_bare(0, 3),
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert trainer.run.stepper.losses.diluted == [1, 4]
+    assert trainer._run.stepper.losses.diluted == [1, 4]
 
 
 @pytest.mark.parametrize(("rate", "steps"), [(20.0, 4), (1e6, 14)])
 def test_a_ruined_run_is_not_called_well(model: Path, tmp_path: Path, rate: float, steps: int) -> None:
     trainer, said = plain_run(model, tmp_path, (random_items() * 2)[:steps], learning_rate=rate)
-    faults, page = list(trainer.run.stepper.loss_watch.faults()), " ".join(end_page(trainer.run).split())
+    faults, page = list(trainer._run.stepper.loss_watch.faults()), " ".join(end_page(trainer._run).split())
     assert faults and all(" ".join(fault.split()) in page for fault in faults)
     assert any("lower --learning_rate" in line for line in said.told)
     losses = logged_losses(trainer)
@@ -259,12 +261,12 @@ def test_a_ruined_run_is_not_called_well(model: Path, tmp_path: Path, rate: floa
 
 def test_a_run_that_learns_is_not_warned_of(model: Path, tmp_path: Path) -> None:
     trainer, said = plain_run(model, tmp_path, random_items() * 2, learning_rate=1e-3)
-    assert not list(trainer.run.stepper.loss_watch.faults()) and "warning" not in end_page(trainer.run)
+    assert not list(trainer._run.stepper.loss_watch.faults()) and "warning" not in end_page(trainer._run)
     assert not any("loss is" in line or "gradient" in line for line in said.told)
 
 
 def test_gradients_of_exactly_0(model: Path, tmp_path: Path) -> None:
-    """A head of 0 hands no gradient on, and a final norm of 0 gives the head none."""
+    """With a zero head, no gradient reaches the layers; with a zero final norm, none reaches the head."""
     directory = write_model(tmp_path / "dead", "untied")
     weights = load_file(directory / "model.safetensors")
     weights["lm_head.weight"].zero_()
@@ -273,5 +275,5 @@ def test_gradients_of_exactly_0(model: Path, tmp_path: Path) -> None:
     trainer, said = plain_run(directory, tmp_path / "out", random_items())
     assert sum("the gradient is exactly 0" in line for line in said.told) == 1
     assert "the gradient is exactly 0, so that nothing is learned in 7 of 7 steps" in " ".join(
-        end_page(trainer.run).split()
+        end_page(trainer._run).split()
     )

@@ -1,4 +1,4 @@
-"""Objects of a given model that callbacks change while train() runs: refused by name before the next step."""
+"""Changes by callbacks to a given model's objects while train() runs are refused before the next step."""
 
 from __future__ import annotations
 
@@ -131,7 +131,10 @@ def left_gradient(module: Any) -> None:
 
 
 def test_a_gradient_that_is_left_is_refused(tmp_path: Path) -> None:
-    """transformers' next step adds to it; one from before train() is taken away."""
+    """A gradient set by a callback is refused, as transformers' next step would add to it.
+
+    A gradient from before train() is removed.
+    """
     module = model()
     left_gradient(module)
     trainer = ours(tmp_path, Plain(), module=module)
@@ -177,7 +180,7 @@ def test_gradients_are_none_where_they_are_none_in_transformers(tmp_path: Path) 
 
 
 def test_marks_of_a_model() -> None:
-    """Equal while nothing changes, whatever the mode is."""
+    """A snapshot finds no change after a switch between training and evaluation mode."""
     module = model()
     marks = ModuleSnapshot(module)
     assert not marks.changed()

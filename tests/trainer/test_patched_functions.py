@@ -148,7 +148,7 @@ PATCHES: dict[str, tuple[Patch, str]] = {
 
 
 def their_losses(folder: Path, data: Any) -> list[float]:
-    """With the collator that transformers chooses itself."""
+    """Return transformers' losses with the collator that it chooses itself."""
     args = transformers.TrainingArguments(str(folder), **{**BASE, **FLAGS})
     return losses(transformers.Trainer(model(), args, train_dataset=data))
 
@@ -188,7 +188,7 @@ def test_a_function_that_changes_the_original_is_named(
 def test_what_the_original_does_not_use_may_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table of schedules has the functions already; a collator that is given leaves no question."""
+    """transformers does not look these functions up: its table has the schedules, and a collator is given."""
     monkeypatch.setattr(transformers.optimization, "get_cosine_schedule_with_warmup", None)
     monkeypatch.setattr(transformers.trainer, "default_data_collator", default_data_collator)
     collator = transformers.default_data_collator
@@ -197,7 +197,7 @@ def test_what_the_original_does_not_use_may_be_replaced(
 
 
 def test_the_libraries_as_they_are_hold_every_name(tmp_path: Path) -> None:
-    """After a run of the original, whose first optimizer wraps its class's step."""
+    """All names exist, also after a run of transformers, whose first optimizer wraps its class's step."""
     losses(theirs(tmp_path, Plain(), **FLAGS))
     groups = (*patched_functions._LOADING, *patched_functions._COLLATING, *patched_functions._TRAINING)
     for group in groups:

@@ -63,7 +63,7 @@ PATCHES: dict[str, tuple[Patch, str]] = {
 @pytest.mark.parametrize("name", PATCHES)
 @pytest.mark.parametrize("event", ["on_step_begin", "on_pre_optimizer_step"])
 def test_a_patch_by_a_callback_is_refused(tmp_path: Path, name: str, event: str) -> None:
-    """At the second step, and taken back after it: nothing is left of it at the end."""
+    """A patch at the second step is refused, although it is removed again after that step."""
     patch, message = PATCHES[name]
     with pytest.MonkeyPatch.context() as context:
 
@@ -88,7 +88,7 @@ def test_a_module_in_the_place_of_another_is_refused(tmp_path: Path, monkeypatch
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_a_kernel_of_torch_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers trains with it."""
+    """A kernel that a script registers for an operator changes transformers' losses, and is refused."""
     unrounded(monkeypatch)
     before = losses(theirs(tmp_path / "a", Plain(4), num_train_epochs=1))
     library = torch.library.Library("aten", "IMPL")
@@ -119,7 +119,7 @@ def test_an_event_that_does_nothing_may_be_replaced_by_another(
 
 
 def test_how_checkpoints_save_may_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As scripts do it to leave use_reentrant; another function is refused."""
+    """A script may set use_reentrant=False by functools.partial; any other function is refused."""
     own = modeling_utils.checkpoint
     monkeypatch.setattr(modeling_utils, "checkpoint", functools.partial(own, use_reentrant=False))
     refuse_patched_classes(tmp_path, "llama", "Llama", uses_tokenizer=False)

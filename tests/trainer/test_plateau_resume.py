@@ -1,4 +1,4 @@
-"""A plateau goes on from a checkpoint as without the stop, whatever else was evaluated."""
+"""A resumed plateau schedule has the rates of an uninterrupted run, whatever else was evaluated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tiny_models import write_model
 
 
 class OtherData(TrainerCallback):
-    """Evaluates on data of its own at a step, which the plateau does not take; stops at another."""
+    """Evaluates on other data at `step`, which the plateau ignores; stops the run at step `stop`."""
 
     def __init__(self, step: int, stop: int | None) -> None:
         self.step, self.stop = step, stop

@@ -24,7 +24,7 @@ from tiny_models import write_model
 
 
 def accuracy(predicted: Any) -> dict[str, Any]:
-    """Share of right next tokens, from logits or from the tokens that they choose."""
+    """Return the share of targets that are predicted, from logits or from their argmax."""
     chosen, labels = predicted.predictions, predicted.label_ids
     chosen = chosen.argmax(-1) if chosen.ndim == 3 else chosen
     learned = labels[:, 1:] != -100
@@ -33,7 +33,7 @@ def accuracy(predicted: Any) -> dict[str, Any]:
 
 
 def choose(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """A hook that keeps the best token alone; transformers hands it a tuple where the model gives more."""
+    """Keep only the best token of each position; used as a hook."""
     assert logits.shape[:2] == labels.shape
     return logits.argmax(-1)
 
@@ -54,7 +54,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What transformers' Trainer predicts and reports for the same rows."""
+    """Return the predictions and metrics of transformers' Trainer for the same rows."""
     import transformers  # seconds, which ranks need not spend
 
     args = transformers.TrainingArguments(
@@ -70,7 +70,7 @@ def theirs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 
 def test_predictions_are_those_of_transformers(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
-    """At padding too."""
+    """Logits are equal also at padding."""
     trainer = make_trainer(model, tmp_path)
     ours, other = trainer.predict(random_items()), theirs["output"]
     assert ours.predictions.shape == (7, WIDTH, 70) and ours.predictions.dtype == np.float32
@@ -99,7 +99,7 @@ TRAINED = {
 
 
 def train_with(model: Path, output: Path, metrics: Any, callbacks: Any = None, **flags: Any) -> Trainer:
-    """A run of two steps with evaluations, whose compute_metrics gives `metrics`."""
+    """Train for two steps with evaluations, whose compute_metrics returns `metrics`."""
     trainer = make_trainer(
         model, output, train_dataset=random_items(), flags={**TRAINED, **flags},
         compute_metrics=lambda predicted: metrics, callbacks=callbacks,
@@ -141,7 +141,7 @@ UNWRITABLE = [{"a": {1, 2}}, 1j, datetime.date(2026, 1, 1)]
 def test_a_metric_that_a_checkpoint_cannot_hold_is_named_at_the_evaluation(
     model: Path, tmp_path: Path, value: Any
 ) -> None:
-    """Outside of a run nothing of it is saved, and it comes back as it is."""
+    """A run refuses such a metric. Outside of a run, where nothing is saved, evaluate() returns it."""
     with pytest.raises(ValueError, match="compute_metrics: eval_table: expected what JSON can hold"):
         train_with(model, tmp_path, {"table": value})
     assert not list(tmp_path.glob("checkpoint-*"))
@@ -151,7 +151,7 @@ def test_a_metric_that_a_checkpoint_cannot_hold_is_named_at_the_evaluation(
 
 @pytest.mark.parametrize("value", UNWRITABLE)
 def test_a_run_that_saves_nothing_goes_on_without_it(model: Path, tmp_path: Path, value: Any) -> None:
-    """Callbacks of `on_evaluate` have the metric, the log has not."""
+    """The metric is passed to `on_evaluate`, but it is not logged."""
     seen: list[Any] = []
 
     class Looks(TrainerCallback):
@@ -267,7 +267,7 @@ def test_arguments_that_would_change_the_metrics_are_refused(model: Path, tmp_pa
 
 
 def refuse_rank(groups: dict[str, str], model: Path, output: Path) -> str:
-    """On one of two ranks, of which the second has no memory: what was raised."""
+    """Return the message of the error on this rank, if the second of two ranks has no memory."""
     if os.environ["RANK"] == "1":
         device_memory.usable_memory = lambda device, mine: 1
     with pytest.raises(ValueError, match=r"7 rows take 46 KiB of host memory") as raised:
@@ -276,7 +276,7 @@ def refuse_rank(groups: dict[str, str], model: Path, output: Path) -> str:
 
 
 def refuse_batch(groups: dict[str, str], model: Path, output: Path) -> str:
-    """On one of two ranks, of which the second's hook keeps more than the memory holds: what was raised."""
+    """Return the error's message on this rank, if the second rank's hook keeps more than the memory holds."""
     device_memory.usable_memory = lambda device, mine: 4096
     keeps_all = os.environ["RANK"] == "1"
     trainer = make_trainer(
@@ -289,7 +289,7 @@ def refuse_batch(groups: dict[str, str], model: Path, output: Path) -> str:
 
 
 def run_rank(groups: dict[str, str], model: Path, output: Path) -> Any:
-    """On one of two ranks: what comes back."""
+    """Return the results of predict and evaluate on this rank."""
     trainer = make_trainer(
         model, output, flags={"fsdp": "full_shard"}, compute_metrics=accuracy,
     )  # fmt: skip
@@ -304,7 +304,7 @@ def test_all_ranks_refuse_what_does_not_fit_on_one(model: Path, tmp_path: Path) 
 
 
 def test_two_ranks_predict_all_rows(model: Path, theirs: dict[str, Any], tmp_path: Path) -> None:
-    """Seven rows in batches of two: rows are wrapped around, and count once."""
+    """With seven rows in batches of two, rows are repeated to fill up the last batch, but count once."""
     alone = make_trainer(model, tmp_path).predict(random_items())
     for output, metrics in run_ranks(2, run_rank, model, tmp_path, launched=True):
         assert np.allclose(output.predictions, alone.predictions, rtol=1e-5, atol=1e-5)

@@ -21,7 +21,7 @@ ROWS = 7
 
 
 def rows_of(widths: tuple[int, ...] = (24, 24, 24)) -> list[Item]:
-    """Those of a batch of three have one width."""
+    """Return rows of which each batch of three has its own width."""
     return [item(row, width=widths[row // 3]) for row in range(ROWS)]
 
 
@@ -55,12 +55,12 @@ SETS = {
 
 
 def stacked(items: list[Item]) -> Item:
-    """A script's own collator."""
+    """Stack items, as a collator of a script."""
     return {name: torch.stack([each[name] for each in items]) for name in items[0]}
 
 
 def filled(items: list[Item]) -> Item:
-    """One that pads to the longest of its batch."""
+    """Pad items to the longest item of the batch and stack them, as a collator of a script."""
     values = {"input_ids": 3, "labels": -100, "attention_mask": 0}
     return {
         name: torch.nn.utils.rnn.pad_sequence([each[name] for each in items], True, value)
@@ -69,7 +69,7 @@ def filled(items: list[Item]) -> Item:
 
 
 def seen(trainer: Any, rows: list[Item]) -> tuple[list[Any], list[Any]]:
-    """What is called with what, and the arrays that come back."""
+    """Return the calls of hook, metric and callback with their arguments, and the predicted arrays."""
     calls: list[Any] = []
 
     class Steps(transformers.TrainerCallback):
@@ -151,7 +151,7 @@ def test_eager_attention_with_a_window_is_named_by_its_argument() -> None:
 
 
 def on_rank(groups: dict[str, str], directory: Path) -> Any:
-    """(ours, theirs) on one of two ranks."""
+    """Return the results of `seen` on this rank, by fastsft and by transformers."""
     strategy = {ours: "full_shard", theirs: ""}
     return [
         seen(make(directory, Plain(), collator=filled, fsdp=strategy[make]), rows_of((24, 16, 9)))
@@ -160,7 +160,7 @@ def on_rank(groups: dict[str, str], directory: Path) -> Any:
 
 
 def test_two_ranks_see_what_transformers_gives(tmp_path: Path) -> None:
-    """Batches of three of seven rows: ranks have other widths, and the end is filled up."""
+    """In batches of three of seven rows, ranks have different widths, and the last batch is filled up."""
     for found, expected in run_ranks(2, on_rank, tmp_path, launched=True):
         check_same(found, expected)
 

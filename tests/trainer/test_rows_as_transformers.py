@@ -1,4 +1,4 @@
-"""What an item holds means what it means in transformers' Trainer: losses of both, unrounded."""
+"""Items are understood as by transformers' Trainer: both have the same unrounded losses."""
 
 from __future__ import annotations
 

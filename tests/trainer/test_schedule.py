@@ -1,4 +1,4 @@
-"""reduce_lr_on_plateau beside torch's scheduler, evaluation by evaluation."""
+"""reduce_lr_on_plateau has the rates of torch's scheduler after each evaluation."""
 
 import itertools
 import random

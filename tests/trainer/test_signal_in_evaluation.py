@@ -1,4 +1,4 @@
-"""A signal leaves an evaluation or an epoch's end undone: the resumed run does it first."""
+"""A resumed run first does the evaluation or the end of an epoch that a signal has interrupted."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SETS = {"a": ROWS, "b": ROWS}
 
 
 class Hit(TrainerCallback):
-    """Sends a signal at the `nth` time that `event` comes."""
+    """Sends signal `number` at the `nth` call of `event`."""
 
     def __init__(self, event, nth, number):
         self.left = nth
@@ -33,7 +33,7 @@ class Hit(TrainerCallback):
 
 
 class Falling(Engine):
-    """The loss of an evaluation falls with every step."""
+    """A fake engine whose evaluation loss falls with every step."""
 
     def loss(self, *args, **options):
         return super().loss(*args, **options) / 2**self.count

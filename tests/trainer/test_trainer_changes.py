@@ -52,8 +52,8 @@ def test_changed_arguments_train_as_if_given(tmp_path, change):
     changed.train()
     given.train()
     assert (
-        changed.run.planner.plan == given.run.planner.plan
-        and changed.run.planner.token_budget == given.run.planner.token_budget
+        changed._run.planner.plan == given._run.planner.plan
+        and changed._run.planner.token_budget == given._run.planner.token_budget
     )
     assert changed.engine.steps == given.engine.steps
     assert changed.state.max_steps == given.state.max_steps
@@ -103,7 +103,7 @@ def test_evaluations_follow_changed_arguments_or_refuse_them(tmp_path, method):
     given = trainer(tmp_path, eval_dataset=ROWS, prediction_loss_only=True, per_device_eval_batch_size=2)
     loss = next(name for name in metrics_of(given) if name.endswith("_loss"))
     assert metrics_of(run)[loss] == metrics_of(given)[loss]
-    assert run.args.per_device_eval_batch_size == 2 and run.run.planner.plan.max_steps == 5
+    assert run.args.per_device_eval_batch_size == 2 and run._run.planner.plan.max_steps == 5
 
 
 def test_arguments_that_callbacks_change_wait_for_the_next_run(tmp_path):
@@ -153,7 +153,7 @@ def test_other_arguments_are_those_of_everything(tmp_path):
     given.train()
     assert all(args is given.args for args in notes.seen) and len(notes.seen) == 5
     assert run.progress.args is given.args
-    assert run.run.planner.plan == given.run.planner.plan and run.engine.steps == given.engine.steps
+    assert run._run.planner.plan == given._run.planner.plan and run.engine.steps == given.engine.steps
     assert run.state.train_batch_size == given.state.train_batch_size == 4
 
 
@@ -184,7 +184,7 @@ def test_a_subclass_may_set_arguments_first(tmp_path):
             super().__init__(Model(Engine()), args=args, train_dataset=ROWS)
 
     run = Early(TrainingArguments(str(tmp_path), use_cpu=True, model_max_length=32, plot_loss=False))
-    assert run.args.model_max_length == 32 and run.run.planner.plan.max_steps > 0
+    assert run.args.model_max_length == 32 and run._run.planner.plan.max_steps > 0
 
 
 def test_predictions_of_a_later_data_set_must_fit(tmp_path, monkeypatch):
@@ -211,8 +211,8 @@ def test_another_train_dataset_is_trained(tmp_path):
     run.train_dataset = OTHER
     assert (
         run.train_dataset is OTHER
-        and run.run.planner.plan == given.run.planner.plan
-        and run.run.planner.memory_plan == given.run.planner.memory_plan
+        and run._run.planner.plan == given._run.planner.plan
+        and run._run.planner.memory_plan == given._run.planner.memory_plan
     )
     run.train()
     given.train()
@@ -227,7 +227,9 @@ def test_a_train_dataset_that_cannot_be_trained_leaves_the_old_one(tmp_path):
         with pytest.raises(ValueError, match=message):
             run.train_dataset = bad
     assert (
-        run.train_dataset is ROWS and len(run.run.planner.rows) == 11 and run.run.planner.plan.max_steps == 6
+        run.train_dataset is ROWS
+        and len(run._run.planner.rows) == 11
+        and run._run.planner.plan.max_steps == 6
     )
     run.train_dataset = None
     with pytest.raises(ValueError, match="expected a train_dataset, got None"):

@@ -32,7 +32,7 @@ def test_steps_rows_and_rates(tmp_path):
         assert (step["weight_decay"], step["max_grad_norm"], step["label_smoothing"]) == (0.1, 0.5, 0.2)
         assert (step["beta1"], step["beta2"], step["eps"]) == (0.9, 0.95, 1e-8)
     assert run.engine.reserved == tuple(
-        run.run.planner.memory_plan.work.shapes().values()
+        run._run.planner.memory_plan.work.shapes().values()
     )  # before the first step
 
 
@@ -171,7 +171,7 @@ def test_a_group_without_labels_is_a_step_with_loss_zero(tmp_path):
 
 
 class Events(TrainerCallback):
-    """Remembers what it was told."""
+    """Records the events that it gets."""
 
     def __init__(self):
         self.names = []

@@ -1,4 +1,4 @@
-"""Resuming the loop, and the state that it writes. The engine is a small fake."""
+"""The loop resumes, and writes its state. The engine is a small fake."""
 
 import json
 import shutil
@@ -108,7 +108,7 @@ def test_unknown_keys_of_a_state(tmp_path):
 
 @pytest.mark.parametrize("stop", [1, 2, 4, 5])
 def test_logs_of_several_steps_and_rates_after_a_resume(tmp_path, stop):
-    """A resume within a group of steps that are logged together."""
+    """A run resumes between two logs, within the steps of one log entry."""
     settings = {"logging_steps": 3, "save_strategy": "steps"}
     whole = fake_trainer(tmp_path / "whole", **settings)
     expected = whole.train()

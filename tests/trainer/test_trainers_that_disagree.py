@@ -1,4 +1,4 @@
-"""Trainers of two ranks that differ in one thing: both are told, by name, ranks and values."""
+"""If the Trainers of two ranks differ, the error on both names the difference, the ranks and the values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_both_ranks_are_told(model: Path, tmp_path: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of two files of weights, in the larger of which a sample of a few hundred kilobytes is not all."""
+    """Return a model with several weight files, which are larger than the sample that digests read."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -59,7 +59,7 @@ def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_value_of_a_large_file_is_seen(large_model: Path, tmp_path: Path) -> None:
-    """Where no sample of the file was taken, and with the old size and time."""
+    """A change outside of the sampled parts of a file is found, even with the old size and time."""
     last = sorted(large_model.glob("*.safetensors"))[-1].name
     told = run_ranks(
         2, disagreeing_run.outcome, "one_value", large_model, tmp_path / "out", launched=True, seconds=120

@@ -1,7 +1,7 @@
-"""FastChat's argument classes with the names and defaults of transformers, old and new.
+"""FastChat's argument classes, with the names and defaults of transformers' old and new releases.
 
-`*_fields`, `data` and `lora` declare fields by subject, `support` applies the treatment of each field,
-`resolve` has the rules across fields, and `training` puts them together.
+`*_fields`, `data` and `lora` declare fields by subject. `support` says which fields are supported, ignored or
+rejected. `resolve` has the rules between fields, and `training` combines all into TrainingArguments.
 """
 
 from fastsft.arguments.data import DataArguments, ModelArguments

@@ -1,4 +1,4 @@
-"""FastChat's ModelArguments and DataArguments, and fastsft's own fields of data and labels."""
+"""FastChat's ModelArguments and DataArguments, with fastsft's own fields for data and labels."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class DataArguments(RecordsGiven):
     data_cache: str | None = supported(None, "where labelled data is kept, or none; default ~/.cache/fastsft")
 
     def check_flags(self) -> None:
-        """ValueError for unknown values, and for values that contradict each other."""
+        """Raise ValueError for values that are unknown, out of range or contradictory."""
         check_data_format(self.data_format)
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
@@ -82,7 +82,7 @@ class DataArguments(RecordsGiven):
         check_lazy_split(self.lazy_preprocess, self.overlong)
 
     def check_files(self) -> None:
-        """Check flags, and that all files exist. ValueError also without a file to train on."""
+        """Raise ValueError for wrong flags, for missing files, and if there is no file to train on."""
         for name, path in (("data_path", self.data_path), ("eval_data_path", self.eval_data_path)):
             if not isinstance(path, str | os.PathLike | None):
                 raise ValueError(
@@ -99,14 +99,14 @@ class DataArguments(RecordsGiven):
 
 
 def check_share(max_dropped: float) -> None:
-    """ValueError unless --max_dropped is a share of the data."""
+    """Raise ValueError unless --max_dropped is between 0 and 1."""
     if not 0 <= max_dropped <= 1:
         percent = f"; {max_dropped:g} % is {max_dropped / 100:g}" if 1 < max_dropped <= 100 else ""
         raise ValueError(f"--max_dropped: expected a share from 0 to 1, got {max_dropped:g}{percent}")
 
 
 def check_lazy_split(lazy_preprocess: bool, overlong: str) -> None:
-    """ValueError for --lazy_preprocess with --overlong split."""
+    """Raise ValueError for --lazy_preprocess together with --overlong split."""
     if lazy_preprocess and overlong == "split":
         raise ValueError(
             "--overlong split makes several rows of a record, --lazy_preprocess one; leave one of them out"

@@ -1,4 +1,4 @@
-"""Arguments of device, number formats and sharding, and the state options that the formats mean."""
+"""Arguments for device, dtypes and sharding, and the engine's state options that follow from the dtypes."""
 
 from __future__ import annotations
 
@@ -139,19 +139,22 @@ class ShardingArguments:
     _n_gpu: int = field(init=False, repr=False, default=-1)
 
 
-# Fields that the core's StateOptions has under the same name.
+# Fields that the C++ core's StateOptions has under the same names.
 STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
-# State options with float32 masters apart from the weights, which have the most bytes to offload and to save.
+# State options with separate float32 master weights: they need the most memory to offload and to save.
 FLOAT32_MASTERS = {"compute_dtype": "bfloat16", "master_dtype": "float32"}
 
 
 def state_flag_choices() -> dict[str, tuple[str, ...]]:
-    """Return each STATE_FLAGS field's values: first the core's default, last the value with fewest bytes."""
+    """Return the allowed values of each field in STATE_FLAGS.
+
+    The first value is the core's default; the last value needs the fewest bytes.
+    """
     return {name: _choices(name) for name in STATE_FLAGS}
 
 
 def attention_kernels() -> tuple[str, ...]:
-    """Return the values of --attention_kernel."""
+    """Return the allowed values of --attention_kernel."""
     return _choices("attention_kernel")
 
 
@@ -162,7 +165,7 @@ def _choices(name: str) -> tuple[str, ...]:
 
 
 class EngineFlags(Protocol):
-    """Arguments that choose how the engine keeps and computes parameters, gradients and optimizer state."""
+    """Arguments that decide how the engine stores and computes parameters, gradients and optimizer state."""
 
     @property
     def bf16(self) -> bool: ...
@@ -187,21 +190,24 @@ class EngineFlags(Protocol):
 
 
 def compute_dtype(args: EngineFlags) -> str:
-    """Return the dtype of GEMMs and activations: float32, bfloat16 or float16."""
+    """Return the compute dtype, which GEMMs and activations have: float32, bfloat16 or float16."""
     if args.fp16:
         return "float16"
     return "bfloat16" if args.bf16 else "float32"
 
 
 def state_flags(args: EngineFlags) -> dict[str, str]:
-    """Return each STATE_FLAGS field's value; a master_dtype None is "split" with --bf16 True."""
+    """Return the value of each field in STATE_FLAGS.
+
+    If master_dtype is None, it becomes "split" with --bf16 True, and "float32" otherwise.
+    """
     flags = {name: getattr(args, name) for name in STATE_FLAGS}
     default = "split" if args.bf16 else "float32"
     return {**flags, "master_dtype": flags["master_dtype"] or default}
 
 
 def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield flags for formats with fewer bytes than `state` has, each with its state options."""
+    """Yield each flag that lowers the precision of `state` to save memory, and the options that it sets."""
     if state.compute_dtype == "float32":
         yield "--bf16 True", {"compute_dtype": "bfloat16", "master_dtype": "split"}
     if state.compute_dtype == "bfloat16" and state.master_dtype == "float32":
@@ -211,7 +217,7 @@ def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any
 
 
 def check_formats(args: PrecisionArguments) -> None:
-    """ValueError for number formats that exclude each other."""
+    """Raise ValueError for dtypes that exclude each other."""
     if args.fp16 and args.bf16:
         raise ValueError("At most one of fp16 and bf16 can be True, but not both")
     if not 0 < args.initial_loss_scale < math.inf or args.loss_scale_window < 1:

@@ -1,6 +1,7 @@
-"""Flags that choose how the engine shards, holds and updates state; `state_options` puts them into an object.
+"""Reads the flags that decide how the engine shards, stores and updates its state.
 
-Rules of `--fsdp` and `fsdp_config`: docs/spec/trainer_arguments.md, section 7.
+`state_options` combines them into an object. The rules of `--fsdp` and `fsdp_config` are in
+docs/spec/trainer_arguments.md, section 7.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _NO_EFFECT = {
     "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
     "cpu_ram_efficient_loading", "reshard_after_forward", "version",
 }  # fmt: skip
-_OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")  # False, because transformers' Trainer reads them
+_OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")  # False by default; transformers' Trainer reads them
 _REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
-# Values of --optim -> the core's optimizer.
+# value of --optim -> name of the C++ core's optimizer
 OPTIMIZERS = {
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",
     "sgd": "sgd", "adafactor": "adafactor", "adamw_8bit": "adamw_8bit", "adamw_bnb_8bit": "adamw_8bit",
@@ -35,38 +36,38 @@ OPTIMIZERS = {
 
 
 def state_options(args: EngineFlags) -> _C.StateOptions:
-    """Return the options of parameters, gradients and optimizer state, which engine and memory plan read."""
+    """Return the options for parameters, gradients and optimizer state, which engine and memory plan read."""
     return default_state_options().replace(
         strategy=args.sharding_strategy if args.world_size > 1 else "no_shard",
         optimizer=optimizer_of(args),
         compute_dtype=compute_dtype(args),
         offload=args.offload,
-        sync_each_batch=True,  # the memory plan chooses
+        sync_each_batch=True,  # until the memory plan chooses
         **state_flags(args),
     )
 
 
 def default_state_options() -> _C.StateOptions:
-    """Return options for a single rank with float32 and without offload."""
+    """Return the options for a single rank that computes in float32 and does not offload."""
     from fastsft import _C
 
     return _C.StateOptions()
 
 
 def optimizer_of(args: EngineFlags) -> str:
-    """Return the core's optimizer name: adamw for all --optim values that mean AdamW."""
+    """Return the core's name for the optimizer that --optim selects, such as adamw for adamw_torch."""
     return OPTIMIZERS[args.optim]
 
 
 def optimizer_state_bytes(args: EngineFlags) -> float:
-    """Return the bytes of optimizer state per parameter; for adafactor, a likely upper bound."""
+    """Return optimizer state bytes per parameter; for adafactor, a likely upper bound."""
     moment = {"float32": 4, "bfloat16": 2}[args.optim_dtype]
     kinds = {"adamw": 2.0 * moment, "adamw_8bit": 2 + 8 / 256, "sgd": 0.0, "adafactor": 1.0}
     return kinds[optimizer_of(args)]
 
 
 def check_reductions(args: EngineFlags) -> None:
-    """ValueError for whole gradients (sync_each_batch False) in another dtype than float32."""
+    """Raise ValueError if --sync_each_batch is False and --grad_dtype is not float32."""
     if args.sync_each_batch is False and args.grad_dtype != "float32":
         raise ValueError(
             "--sync_each_batch False keeps gradients whole in float32, and --grad_dtype is "
@@ -76,9 +77,11 @@ def check_reductions(args: EngineFlags) -> None:
 
 @dataclass(frozen=True)
 class DeepSpeedPlan:
-    """Settings that a DeepSpeed file asks for: stage, strategy, offload, save dtype, schedule.
+    """Settings that a DeepSpeed file requests.
 
-    scheduler: the section `scheduler`; None if the flags choose the schedule.
+    stage: ZeRO stage. strategy: the engine's sharding strategy. offload: True to offload optimizer state.
+    saves_16bit: True to save the model in 16 bits. scheduler: the section `scheduler`; None if the flags
+    decide.
     """
 
     stage: int
@@ -89,14 +92,17 @@ class DeepSpeedPlan:
 
 
 def strategies() -> dict[str, bool]:
-    """Return the engine's sharding strategies; True for those that shard within nodes."""
+    """Return the engine's sharding strategies; the value is True for those that shard within nodes."""
     from fastsft import _C
 
     return _C.strategies()
 
 
 def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
-    """Split `--fsdp` into words: none for None, False and "", full_shard for True; else ValueError."""
+    """Split the value of `--fsdp` into words. ValueError for unknown or contradictory words.
+
+    None, False and "" become no words; True becomes full_shard.
+    """
     if value is None or value is False or value in ("", "False", "false"):
         return []
     if value is True or value in ("True", "true"):
@@ -116,7 +122,7 @@ def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
 
 
 def strategy_of(tokens: list[str]) -> str:
-    """Return the strategy that the words of `--fsdp` name; `no_shard` without words."""
+    """Return the sharding strategy that the words of `--fsdp` name; `no_shard` if there are no words."""
     named = [token for token in tokens if token not in _OTHER_TOKENS]
     if len(named) > 1:
         raise ValueError(f"--fsdp: expected one of {', '.join(strategies())}, got {' '.join(named)}")
@@ -126,15 +132,15 @@ def strategy_of(tokens: list[str]) -> str:
 
 
 def fsdp_flag(strategy: str, offload: bool = False) -> str:
-    """Return the flag of a strategy, as typed in a shell."""
+    """Return the flag that selects a strategy, as typed in a shell."""
     return f'--fsdp "{strategy} offload"' if offload else f"--fsdp {strategy}"
 
 
 def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
-    """Return the ranks that a hybrid strategy shards over; 0 for other strategies and for one rank.
+    """Return the number of ranks that a hybrid strategy shards over; 0 for other strategies or a single rank.
 
-    The number is fsdp_config hybrid_shard_size, or the ranks of this machine. ValueError unless nodes are
-    equally many consecutive ranks.
+    It is hybrid_shard_size of fsdp_config, by default the number of ranks on this machine. ValueError unless
+    all nodes have this number of consecutive ranks.
     """
     if place.world_size == 1 or not strategies()[strategy]:
         return 0
@@ -160,9 +166,10 @@ def _positive(key: str, value: object) -> int:
 
 
 def fsdp_settings(value: object) -> dict[str, Any]:
-    """Read `fsdp_config` from a path, a JSON string, a dictionary or None; keys lose the prefix `fsdp_`.
+    """Read `fsdp_config`, which is a path, a JSON string, a dictionary or None; return it with defaults.
 
-    Warns of keys without effect, which change no numbers. ValueError for keys that fastsft does not support.
+    The prefix `fsdp_` is removed from keys. A warning names keys that have no effect. ValueError for keys
+    that fastsft does not support.
     """
     if value is None:
         value = {}
@@ -195,9 +202,9 @@ def fsdp_settings(value: object) -> dict[str, Any]:
 
 
 def warn_of_other_layer_class(model_type: str, named: str | None) -> None:
-    """Warn of classes in `--fsdp_transformer_layer_cls_to_wrap` that are not the model's decoder layer.
+    """Warn once if `--fsdp_transformer_layer_cls_to_wrap` names other classes than the model's decoder layer.
 
-    named: the classes, separated by commas. Source: docs/spec/trainer_arguments.md, section 3.
+    named: class names, separated by commas. See docs/spec/trainer_arguments.md, section 3.
     """
     from fastsft import _C
 

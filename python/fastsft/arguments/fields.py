@@ -1,4 +1,4 @@
-"""All TrainingArguments fields, and read-only views: ranks, device, batch sizes, JSON."""
+"""The base class of TrainingArguments: all fields by subject, and properties that are derived from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import transformers
 
 
-# Fields are in the order of the bases from the last to the first: output_dir is the first.
+# A dataclass takes the fields of its bases from the last base to the first, so output_dir is the first field.
 class ArgumentFields(
     ForTransformers,
     ArgumentSetters,
@@ -54,20 +54,21 @@ class ArgumentFields(
     RunArguments,
     RecordsGiven,
 ):
-    """Base of TrainingArguments, which is the dataclass: the rules in `resolve` work on this class."""
+    """Base class of the dataclass TrainingArguments; the rules in `resolve` work on this class."""
 
     _device: str = "cpu"
     _deepspeed_plan: DeepSpeedPlan | None = None
     _order_seed: int | None = None
-    _source: object = None  # transformers' arguments that these were made from
+    _source: object = None  # the transformers.TrainingArguments that this object was made from
     _source_values: Mapping[str, object] = MappingProxyType({})
-    _source_seen: Mapping[str, object] = MappingProxyType({})  # its attributes at the last comparison
+    _source_seen: Mapping[str, object] = MappingProxyType({})  # attributes of _source at the last comparison
 
     @property
     def order_seed(self) -> int:
-        """Seed of the row order: data_seed, or torch's seed when `train` began; before that, `seed`.
+        """Seed of the row order.
 
-        Source: accelerate's SeedableRandomSampler (torch.random.initial_seed()).
+        It is data_seed if that is set, else torch's seed when `train` began, and before that `seed`. This
+        follows accelerate's SeedableRandomSampler (torch.random.initial_seed()).
         """
         if self._order_seed is not None:
             return self._order_seed
@@ -75,7 +76,7 @@ class ArgumentFields(
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """Number of ranks of the job."""
         return launch().world_size
 
     @property
@@ -85,50 +86,59 @@ class ArgumentFields(
 
     @property
     def local_process_index(self) -> int:
-        """Rank of this process on its machine."""
+        """This process's local rank."""
         return launch().local_rank
 
     @property
     def parallel_mode(self) -> ParallelMode | transformers.training_args.ParallelMode:
-        """`distributed` with several ranks, else `not_parallel`; transformers' member in its Trainer."""
+        """DISTRIBUTED if there are several ranks, else NOT_PARALLEL.
+
+        In transformers' Trainer, it is a member of transformers' own enum.
+        """
         if self._theirs is not None:
             return self._theirs.parallel_mode
         return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
 
     @property
     def distributed_state(self) -> DistributedState | accelerate.PartialState:
-        """Ranks under the names of accelerate's PartialState; in transformers' Trainer, that state."""
+        """Ranks and device under the names of accelerate's PartialState.
+
+        In transformers' Trainer, it is a real PartialState.
+        """
         if self._theirs is not None:
             return self._theirs.distributed_state
         return DistributedState(launch(), self.device)
 
     @property
     def ddp_timeout_delta(self) -> timedelta:
-        """Timeout of collectives."""
+        """Timeout after which a collective fails."""
         return timedelta(seconds=self.ddp_timeout)
 
     @property
     def offload(self) -> bool:
-        """True if optimizer state is offloaded: by --fsdp offload, cpu_offload or a DeepSpeed file."""
+        """True if --fsdp offload, fsdp_config's cpu_offload or a DeepSpeed file offloads optimizer state."""
         if self._deepspeed_plan is not None:
             return self._deepspeed_plan.offload
         return "offload" in fsdp_tokens(self.fsdp) or bool(self._fsdp_settings.get("cpu_offload"))
 
     @property
     def deepspeed_plan(self) -> DeepSpeedPlan | None:
-        """Settings that the file of --deepspeed asks for; None without a file."""
+        """Settings that the --deepspeed file requests; None if there is no such file."""
         return self._deepspeed_plan
 
     @property
     def sharding_strategy(self) -> str:
-        """Name of the engine's strategy, such as `full_shard`; `no_shard` without `--fsdp`."""
+        """Name of the engine's sharding strategy, such as `full_shard`; by default `no_shard`."""
         if self._deepspeed_plan is not None:
             return self._deepspeed_plan.strategy
         return strategy_of(fsdp_tokens(self.fsdp))
 
     @property
     def node_size(self) -> int:
-        """Ranks that a hybrid strategy shards over; 0 for other strategies. Raises as `node_size`."""
+        """Number of ranks that a hybrid strategy shards over; 0 for other strategies.
+
+        ValueError as in `engine_flags.node_size`.
+        """
         return node_size(self.sharding_strategy, self._fsdp_settings, launch())
 
     @property
@@ -137,7 +147,7 @@ class ArgumentFields(
 
     @property
     def n_gpu(self) -> int:
-        """GPUs that this process uses: 1, or 0 on the CPU."""
+        """Number of GPUs that this process uses: 1, or 0 on the CPU."""
         return 0 if self._device == "cpu" else 1
 
     @property
@@ -149,12 +159,12 @@ class ArgumentFields(
 
     @property
     def train_batch_size(self) -> int:
-        """Conversations of a rank's micro-batch; split_batches divides a micro-batch by the ranks."""
+        """Conversations in a rank's micro-batch; with split_batches, the ranks share the flag's number."""
         return self.per_device_train_batch_size // self._shares
 
     @property
     def eval_batch_size(self) -> int:
-        """Conversations of a rank's micro-batch in evaluation."""
+        """Number of conversations in a rank's micro-batch in evaluations."""
         return self.per_device_eval_batch_size // self._shares
 
     @property
@@ -163,32 +173,38 @@ class ArgumentFields(
 
     @property
     def should_log(self) -> bool:
-        """True if this process logs: the first of its machine; rank 0 alone unless log_on_each_node."""
+        """True if this process logs: local rank 0 if log_on_each_node is True, else only global rank 0."""
         return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
 
     @property
     def should_save(self) -> bool:
-        """True if this process writes files: rank 0, or with save_on_each_node the first of its machine."""
+        """True if this process writes files: local rank 0 with save_on_each_node, else global rank 0."""
         return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
 
     @property
     def place_model_on_device(self) -> bool:
-        """True, as transformers' scripts expect: the engine places the model."""
+        """True, as scripts for transformers expect; the engine puts the model on the device."""
         return True
 
     def get_process_log_level(self) -> int:
-        """Return the level of Python's logging: log_level if this process logs, else log_level_replica."""
+        """Return Python's logging level for log_level if this process logs, else for log_level_replica."""
         return process_log_level(self.log_level if self.should_log else self.log_level_replica)
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the warm-up steps, a share rounded up; docs/spec/trainer_semantics.md, section 12."""
+        """Return how many warm-up steps there are; a share of the steps is rounded up.
+
+        See docs/spec/trainer_semantics.md, section 12.
+        """
         if self.warmup_steps >= 1:
             return int(self.warmup_steps)
         return math.ceil(num_training_steps * (self.warmup_steps or self.warmup_ratio or 0.0))
 
     @contextlib.contextmanager
     def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
-        """Let (local) rank 0 run the block before the others."""
+        """Let rank 0, or local rank 0 if `local` is True, run the block before the other ranks.
+
+        Collective.
+        """
         first = (self.local_process_index if local else self.process_index) == 0
         if not first:
             barrier()
@@ -199,7 +215,7 @@ class ArgumentFields(
                 barrier()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields; values whose names end in `_token` are masked."""
+        """Return all fields by name; values of fields whose names end in `_token` are masked."""
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
         return {
             name: f"<{name.upper()}>" if name.endswith("_token") else plain(value)
@@ -207,11 +223,11 @@ class ArgumentFields(
         }
 
     def to_json_string(self) -> str:
-        """Return `to_dict()` as JSON with indent 2."""
+        """Return `to_dict()` as JSON, indented by 2."""
         return json.dumps(self.to_dict(), indent=2)
 
     def to_sanitized_dict(self) -> dict[str, Any]:
-        """Return `to_dict()` and the batch sizes; other values than bool, int, float and str as strings."""
+        """Return `to_dict()` and the batch sizes; values except bool, int and float become strings."""
         values = {
             **self.to_dict(),
             "train_batch_size": self.train_batch_size,
@@ -223,7 +239,7 @@ class ArgumentFields(
         }
 
     def __str__(self) -> str:
-        """Return all fields, sorted, one per line; tokens masked."""
+        """Return all fields, sorted by name, one per line; access tokens are masked."""
         lines = "".join(f"{name}={value},\n" for name, value in sorted(self.to_dict().items()))
         return f"{type(self).__name__}(\n{lines})"
 

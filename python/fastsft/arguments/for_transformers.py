@@ -1,8 +1,8 @@
-"""Names that scripts, and transformers' Trainer, read from transformers' and accelerate's objects.
+"""Attributes and methods of transformers' and accelerate's objects that scripts or transformers' Trainer use.
 
-`ForTransformers` and `ArgumentSetters` are parts of TrainingArguments. The `set_*` methods set all arguments
-of their subject, those left out to transformers' defaults, and return the object. ValueError as from the
-constructor.
+`ForTransformers` and `ArgumentSetters` are bases of TrainingArguments. Each `set_*` method sets all arguments
+of its subject and returns the object; arguments that are left out get transformers' defaults. ValueError as
+in the constructor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-# Method -> field of each parameter that has another name than its field.
+# method -> field name of each parameter whose name differs from its field's name
 _FIELDS_SET = {
     "set_training": {"batch_size": "per_device_train_batch_size", "num_epochs": "num_train_epochs"},
     "set_evaluate": {
@@ -73,7 +73,7 @@ _FIELDS_SET = {
 
 
 class ForTransformers:
-    """Names that only transformers' Trainer reads."""
+    """Attributes that only transformers' Trainer reads."""
 
     framework = "pt"
     default_optim = "adamw_torch"
@@ -82,14 +82,15 @@ class ForTransformers:
         "lr_scheduler_kwargs",
     )  # fmt: skip
     _record: Record | None = None
-    _theirs: Any = None  # transformers' own arguments with the same values
+    _theirs: Any = None  # a transformers.TrainingArguments with the same values
 
     @property
     def deepspeed_plugin(self) -> None:
-        """None. transformers' Trainer reads this before it makes its Accelerator, which is prepared here.
+        """None, but reading it prepares the process for transformers' Trainer.
 
-        Making transformers' own arguments with the same values sets the process' number format, device and
-        ranks. ValueError with --fsdp or --deepspeed, which only fastsft's Trainer reads from this class.
+        That Trainer reads this property before it makes its Accelerator. A transformers.TrainingArguments
+        with the same values is then made, which sets the process's dtype, device and ranks. ValueError with
+        --fsdp or --deepspeed, which only fastsft's Trainer reads from this class.
         """
         for name in ("fsdp", "deepspeed"):
             if getattr(self, name):
@@ -101,7 +102,7 @@ class ForTransformers:
 
     @property
     def _setup_devices(self) -> torch.device:
-        """Device, under transformers' name."""
+        """The device, under the name that transformers uses."""
         device: torch.device = self.device  # type: ignore[attr-defined]
         return device
 
@@ -110,7 +111,7 @@ class ForTransformers:
         return True
 
     def _dict_dtype_to_str(self, values: dict[str, Any]) -> None:
-        """Replace torch dtypes in `values`, and in dictionaries inside, by their names."""
+        """Replace torch dtypes in `values`, also in nested dictionaries, by their names."""
         for name, value in values.items():
             if isinstance(value, dict):
                 self._dict_dtype_to_str(value)
@@ -119,7 +120,7 @@ class ForTransformers:
 
 
 def _transformers_arguments(record: Record) -> transformers.TrainingArguments:
-    """Make transformers' TrainingArguments of the given values that its release has fields for."""
+    """Make a transformers.TrainingArguments from those given values for which its release has fields."""
     import transformers
 
     fields = {field.name: field for field in dataclasses.fields(transformers.TrainingArguments) if field.init}
@@ -130,14 +131,17 @@ def _transformers_arguments(record: Record) -> transformers.TrainingArguments:
 
 
 class ArgumentSetters:
-    """`set_*` methods of transformers' TrainingArguments."""
+    """The `set_*` methods of transformers' TrainingArguments."""
 
     def resolve(self, set_now: frozenset[str] = frozenset()) -> None:
-        """Check the fields, and derive the values that depend on others."""
+        """Check the fields, and derive the values that depend on other fields.
+
+        set_now: names of fields that were just set.
+        """
         raise NotImplementedError
 
     def _set(self, method: str, parameters: dict[str, Any], **fixed: object) -> Self:
-        """Set the fields for `parameters`, which are the method's locals, and the `fixed` fields."""
+        """Set the fields that `parameters`, the method's locals(), name, and the `fixed` fields."""
         given = {name: value for name, value in parameters.items() if name != "self"}
         strategy, steps = given.get("strategy"), given.get("steps")
         if getattr(strategy, "value", strategy) == "steps" and steps == 0:
@@ -153,7 +157,7 @@ class ArgumentSetters:
         num_epochs: float = 3, max_steps: int = -1, gradient_accumulation_steps: int = 1, seed: int = 42,
         gradient_checkpointing: bool = False,
     ) -> Self:  # fmt: skip
-        """Set length, batch and learning rate; sets do_train."""
+        """Set the training's duration, batch size and learning rate, and do_train."""
         return self._set("set_training", locals(), do_train=True)
 
     def set_evaluate(
@@ -161,18 +165,18 @@ class ArgumentSetters:
         accumulation_steps: int | None = None, delay: float | None = None, loss_only: bool = False,
         jit_mode: bool = False,
     ) -> Self:  # fmt: skip
-        """Set cadence and batch of evaluation."""
+        """Set when evaluations run, and their batch size."""
         return self._set("set_evaluate", locals(), evaluation_strategy=None, do_eval=False)
 
     def set_testing(self, batch_size: int = 8, loss_only: bool = False, jit_mode: bool = False) -> Self:
-        """Set the batch of tests; sets do_predict."""
+        """Set the batch size of predictions, and do_predict."""
         return self._set("set_testing", locals(), do_predict=True)
 
     def set_save(
         self, strategy: str = "steps", steps: int = 500, total_limit: int | None = None,
         on_each_node: bool = False,
     ) -> Self:  # fmt: skip
-        """Set cadence and number of checkpoints."""
+        """Set when checkpoints are saved, and how many are kept."""
         return self._set("set_save", locals())
 
     def set_logging(
@@ -180,28 +184,28 @@ class ArgumentSetters:
         level: str = "passive", first_step: bool = False, nan_inf_filter: bool = False,
         on_each_node: bool = False, replica_level: str = "passive",
     ) -> Self:  # fmt: skip
-        """Set cadence, trackers and levels of logs."""
+        """Set when the run logs, to which trackers, and the log levels."""
         return self._set("set_logging", locals())
 
     def set_push_to_hub(
         self, model_id: str, strategy: str = "every_save", token: str | None = None,
         private_repo: bool | None = None, always_push: bool = False, revision: str | None = None,
     ) -> Self:  # fmt: skip
-        """Set repository and time of uploads; sets push_to_hub."""
+        """Set the hub repository and when uploads happen, and push_to_hub."""
         return self._set("set_push_to_hub", locals(), push_to_hub=True)
 
     def set_optimizer(
         self, name: str = "adamw_torch", learning_rate: float = 5e-5, weight_decay: float = 0,
         beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, args: str | None = None,
     ) -> Self:  # fmt: skip
-        """Set the optimizer and its numbers."""
+        """Set the optimizer and its hyperparameters."""
         return self._set("set_optimizer", locals())
 
     def set_lr_scheduler(
         self, name: str = "linear", num_epochs: float = 3.0, max_steps: int = -1, warmup_ratio: float = 0,
         warmup_steps: float = 0,
     ) -> Self:  # fmt: skip
-        """Set the schedule, its length and warm-up."""
+        """Set the learning rate schedule, its length and its warm-up."""
         return self._set("set_lr_scheduler", locals())
 
     def set_dataloader(
@@ -210,12 +214,12 @@ class ArgumentSetters:
         prefetch_factor: int | None = None, auto_find_batch_size: bool = False,
         ignore_data_skip: bool = False, sampler_seed: int | None = None,
     ) -> Self:  # fmt: skip
-        """Set batches and the order of the data."""
+        """Set batch sizes, data loading and the seed of the data order."""
         return self._set("set_dataloader", locals())
 
 
 class AcceleratorSettings(dict[str, Any]):
-    """Resolved `accelerator_config`: a dictionary whose keys are attributes, too."""
+    """The resolved `accelerator_config`: a dictionary whose keys can also be read as attributes."""
 
     def __getattr__(self, name: str) -> bool | dict[str, Any] | None:
         try:
@@ -225,12 +229,12 @@ class AcceleratorSettings(dict[str, Any]):
         return value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a plain copy."""
+        """Return a copy as a plain dictionary."""
         return dict(self)
 
 
 class ParallelMode(Enum):
-    """transformers' names for the two ways in which fastsft's processes share work."""
+    """The members of transformers' ParallelMode that apply to fastsft: a single rank, or several ranks."""
 
     NOT_PARALLEL = "not_parallel"
     DISTRIBUTED = "distributed"
@@ -238,24 +242,24 @@ class ParallelMode(Enum):
 
 @dataclass(frozen=True)
 class DistributedState:
-    """Ranks and device, with the members of accelerate's PartialState that scripts read."""
+    """Ranks and device, under the names of accelerate's PartialState that scripts read."""
 
     place: Launch
     device: torch.device
 
     @property
     def num_processes(self) -> int:
-        """Number of ranks."""
+        """Number of ranks of the job."""
         return self.place.world_size
 
     @property
     def process_index(self) -> int:
-        """Global rank."""
+        """Global rank of this process."""
         return self.place.rank
 
     @property
     def local_process_index(self) -> int:
-        """Rank on this machine."""
+        """This process's local rank."""
         return self.place.local_rank
 
     @property
@@ -265,7 +269,7 @@ class DistributedState:
 
     @property
     def is_local_main_process(self) -> bool:
-        """True if this is the first rank of its machine."""
+        """True if this is local rank 0."""
         return self.place.local_rank == 0
 
     def wait_for_everyone(self) -> None:
@@ -274,5 +278,5 @@ class DistributedState:
 
 
 def process_log_level(name: str) -> int:
-    """Return Python's logging level for a name; `passive` is the fastsft logger's level."""
+    """Return Python's logging level for a name; for `passive`, the current level of fastsft's logger."""
     return _LEVELS.get(name, logging.getLogger("fastsft").getEffectiveLevel())

@@ -1,4 +1,4 @@
-"""Conversion of transformers' TrainingArguments, for scripts that changed one import line."""
+"""Converts transformers' TrainingArguments, for scripts that only replaced the import of the Trainer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _BASE = "transformers.training_args"
-_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # methods that do not change a run
+_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # overriding these does not change a run
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
 _DEFAULT_DIRECTORY = "tmp_trainer"  # output_dir of transformers' Trainer without arguments
 
 
 def as_arguments(args: object) -> TrainingArguments:
-    """Return a Trainer's `args` as TrainingArguments: fastsft's own resolved again, transformers' converted.
+    """Return the `args` of a Trainer as fastsft's TrainingArguments.
 
-    None is transformers' default, a run into `tmp_trainer`. Fields that a script's own class adds become
-    attributes of the result, also if fastsft has such fields (model_max_length, cache_dir). ValueError for
+    fastsft's own arguments are resolved again, and transformers' are converted. None becomes transformers'
+    default, a run whose output_dir is `tmp_trainer`. Fields that a script's own class adds become attributes
+    of the result, also if fastsft has fields of these names (model_max_length, cache_dir). ValueError for
     unsupported values; TypeError for other objects.
     """
     if args is None:
@@ -55,9 +56,9 @@ def as_arguments(args: object) -> TrainingArguments:
 
 
 def sync_from_source(args: TrainingArguments) -> None:
-    """Copy the fields that a script has changed on the transformers' arguments from which `args` was made.
+    """Update `args` if a script has changed the transformers.TrainingArguments behind `args`.
 
-    ValueError as `as_arguments`.
+    ValueError as in `as_arguments`.
     """
     source = args._source
     if source is None or _is_unchanged(source, args._source_seen):
@@ -73,36 +74,39 @@ def sync_from_source(args: TrainingArguments) -> None:
 
 
 def says(args: TrainingArguments, name: str) -> bool:
-    """True if the class that made `args` has the field `name`, which transformers' class may lack."""
+    """True if the user's arguments have the field `name`; transformers' class lacks fastsft's own fields."""
     return args._source is None or hasattr(args._source, name)
 
 
 def how_to_set(args: TrainingArguments, name: str, value: object) -> str:
-    """Return how to set the field `name` to `value`, for messages."""
+    """Return text for messages that tells how to set the field `name` to `value`."""
     return f"--{name} {value}" if says(args, name) else f"fastsft.TrainingArguments({name}={value!r})"
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that are numbers, strings or collections."""
+    """Return only the values that are numbers, strings, collections or None."""
     kinds = (bool, int, float, str, list, tuple, dict, type(None))
     return {name: value for name, value in values.items() if isinstance(value, kinds)}
 
 
 def _snapshot(source: object) -> dict[str, Any]:
-    """Return `source`'s attributes; lists and dictionaries are copies."""
+    """Return the attributes of `source` by name, with lists and dictionaries copied."""
     kinds = (list, dict)
     return {name: copy.deepcopy(value) if isinstance(value, kinds) else value
             for name, value in vars(source).items()}  # fmt: skip
 
 
 def _is_unchanged(source: object, seen: Mapping[str, Any]) -> bool:
-    """True if no attribute was set since `seen`. Compares identity: it is called after every event."""
+    """True if no attribute has changed since the snapshot `seen`.
+
+    The function is called after every event, so it compares identities where possible, which is fast.
+    """
     return all(value is seen.get(name) or (isinstance(value, list | dict) and value == seen.get(name))
                for name, value in vars(source).items())  # fmt: skip
 
 
 def data_settings(data_args: object) -> DataArguments:
-    """Return DataArguments with the values of `data_args`, which may be a script's own class."""
+    """Return DataArguments with the values of `data_args`, which may be an object of a script's own class."""
     if isinstance(data_args, DataArguments):
         return data_args
     names = [field.name for field in dataclasses.fields(DataArguments)]
@@ -111,7 +115,7 @@ def data_settings(data_args: object) -> DataArguments:
 
 
 def _refuse_overrides(kind: type) -> None:
-    """ValueError if a script's own class overrides a method or property of transformers' class."""
+    """Raise ValueError if a script's own class overrides a method or property of transformers' class."""
     base = next(ancestor for ancestor in kind.__mro__ if ancestor.__module__ == _BASE)
     for own in kind.__mro__[: kind.__mro__.index(base)]:
         for name, value in vars(own).items():
@@ -130,7 +134,7 @@ def _is_transformers(args: object) -> TypeGuard[DataclassInstance]:
 
 
 def _before_post_init(values: dict[str, Any]) -> dict[str, Any]:
-    """Undo the changes of transformers' __post_init__ to fields that fastsft reads as given."""
+    """Return the original values of fields that transformers' __post_init__ changes."""
     config = values.get("accelerator_config")
     config_as_dict = getattr(config, "to_dict", lambda: config)
     restored = {
@@ -138,7 +142,7 @@ def _before_post_init(values: dict[str, Any]) -> dict[str, Any]:
         "report_to": _known_trackers(values.get("report_to")),
     }
     wrapped = values.get("fsdp_config")
-    if isinstance(wrapped, dict):  # the flag of the layer class is read instead
+    if isinstance(wrapped, dict):  # the flag with the layer class is read instead of this key
         restored["fsdp_config"] = {key: wrapped[key] for key in wrapped if key != _LAYER_CLASS}
     if values.get("use_cpu") or values.get("no_cuda"):
         restored["dataloader_pin_memory"] = True  # transformers sets False, about which fastsft would warn
@@ -146,7 +150,7 @@ def _before_post_init(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_trackers(report_to: str | Iterable[str] | None) -> list[str]:
-    """Drop trackers that fastsft lacks: transformers 4.x reports to all installed ones by default."""
+    """Drop trackers that fastsft lacks, because transformers 4.x selects all installed ones by default."""
     requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
     others = [name for name in requested if name not in trackers() and name not in ("none", "all")]
     if others:

@@ -1,9 +1,9 @@
-"""Record of the fields that were given to an argument object, by whom, and with which values.
+"""Records which fields of an argument object were given, where (Python, command line), and their values.
 
-Checks for idle flags, and for flags that contradict each other, read this record instead of comparing with
-defaults: a flag that was given its default value was given. Resolving derives fields from
-others (steps of evaluation from those of logging). When arguments are resolved again, it starts from the
-given values and from fields that a script has changed since, so that derived values follow.
+Checks for flags without effect and for contradictory flags read this record. Comparing with defaults would
+not be enough, because a flag can be given with its default value. Resolving derives fields from other fields,
+such as eval_steps from logging_steps. If arguments are resolved again, they start from the given values and
+from fields that a script has changed since, so that derived values follow.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 PYTHON, COMMAND_LINE = "Python", "the command line"
 
-# Field -> its given value, and its value after resolving.
+# field name -> (given value, resolved value)
 Record = dict[str, tuple[object, object]]
 
-# A script that sets the new name later overrides the old name.
+# old field name -> new name. If a script sets the new name later, the old name's value is dropped.
 _NEW_NAMES = {
     "evaluation_strategy": "eval_strategy",
     "group_by_length": "train_sampling_strategy",
@@ -39,7 +39,7 @@ _NEW_NAMES = {
 
 
 class RefusedFlagsError(ValueError):
-    """Flags that are refused together. `names`: their fields."""
+    """Error about flags that are refused together. names: the names of their fields."""
 
     def __init__(self, message: str, names: Iterable[str]) -> None:
         super().__init__(message)
@@ -47,10 +47,11 @@ class RefusedFlagsError(ValueError):
 
 
 class RecordsGiven:
-    """Base of the argument classes: keeps the names that its constructor was called with.
+    """Base of the argument classes, which records the names that its constructor was called with.
 
-    If the caller passes every field (HfArgumentParser, dataclasses.replace), the given fields are those with
-    other values than their defaults, and those whose flags a parser has just seen. `vars()` has no record.
+    If the caller passes every field, as HfArgumentParser and dataclasses.replace do, a field counts as given
+    if its value differs from its default, or if a parser has just seen its flag. The record is in a slot, so
+    `vars()` does not show it.
     """
 
     __slots__ = ("_given",)
@@ -63,7 +64,10 @@ class RecordsGiven:
 
 
 def given_fields(args: object) -> dict[str, str]:
-    """Return field -> who gave it; for a script's own class, the fields that are not its defaults."""
+    """Return the given fields: name -> where the value comes from, Python or the command line.
+
+    For a script's own class, these are the fields whose values differ from their defaults.
+    """
     record = getattr(args, "_given", None)
     if isinstance(record, dict):
         return record
@@ -73,18 +77,18 @@ def given_fields(args: object) -> dict[str, str]:
 
 
 def was_given(args: object, name: str) -> bool:
-    """True if the field `name` was given, with its default or with another value."""
+    """True if the field `name` was given, even if with its default value."""
     return name in given_fields(args)
 
 
 def differing(kind: type[DataclassInstance], values: Mapping[str, object]) -> dict[str, str]:
-    """Return the names whose `values` differ from the defaults in `kind`, as given by Python."""
+    """Return the names whose `values` differ from the defaults in `kind`, recorded as given in Python."""
     defaults = {field.name: default_of(field) for field in dataclasses.fields(kind)}
     return {name: PYTHON for name, value in values.items() if not is_same(value, defaults.get(name))}
 
 
 def made_with(kind: type[T], values: Mapping[str, Any], given: Mapping[str, str]) -> T:
-    """Return `kind(**values)`, recording only the names of `given` as given."""
+    """Return `kind(**values)`, in which only the names in `given` are recorded as given."""
     if not issubclass(kind, RecordsGiven):
         return kind(**values)
     made: Any = kind.__new__(kind)
@@ -94,16 +98,16 @@ def made_with(kind: type[T], values: Mapping[str, Any], given: Mapping[str, str]
 
 
 def values_of(args: object, declared: type[DataclassInstance]) -> dict[str, Any]:
-    """Return the values in `args` for `declared`'s fields; lists and dictionaries are copies."""
+    """Return the values in `args` for `declared`'s fields, with lists and dictionaries copied."""
     return {name: _copied(getattr(args, name)) for name in _names(declared)}
 
 
 def restore_given(
     args: RecordsGiven, declared: type[DataclassInstance], record: Record, set_now: frozenset[str]
 ) -> dict[str, Any]:
-    """Restore the given values of fields that are unchanged since `record`; return all given values.
+    """Reset fields that are unchanged since `record` to their given values; return all given values.
 
-    set_now: fields that count as changed even if they have the old value.
+    set_now: names of fields that count as changed even if their value is the old one.
     """
     changed = {
         name
@@ -122,7 +126,7 @@ def restore_given(
 
 
 def record_of(args: object, declared: type[DataclassInstance], given: dict[str, Any]) -> Record:
-    """Return the record of resolved arguments and their given values."""
+    """Return the record: for each field, its value in `given` and its resolved value in `args`."""
     resolved = values_of(args, declared)
     return {name: (given[name], resolved[name]) for name in given}
 

@@ -1,4 +1,4 @@
-"""Arguments as text: `--help` by subject, and the table of `fastsft args` and docs/arguments.md."""
+"""Prints arguments: `--help` by subject, and the tables of `fastsft args` and docs/arguments.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastsft.arguments.training import TrainingArguments
 ALL = "all"
 _FLAG_WIDTH = 34
 _WIDEST = 110
-_PROGRAM = "program"  # fields of a script's own
+_PROGRAM = "program"  # subject of fields that a script's own class adds
 _TITLES = {
     _PROGRAM: "this program's own",
     "model": "model",
@@ -35,7 +35,7 @@ _TITLES = {
     "faults": "faults: bad numbers, stuck ranks",
     "hub": "hub: uploads",
 }
-# Flags that `--help` without a word prints, by subject, which may differ from their class's subject.
+# Flags that `--help` without a word prints, by subject. The subject of the flag's class may differ.
 COMMON = {
     "model": "model_name_or_path padding_side cache_dir",
     "data": "data_path eval_data_path mask_policy template train_turns role_map on_bad_sample max_dropped "
@@ -61,7 +61,7 @@ _OF_CLASS = {
 
 
 class HelpAction(argparse.Action):
-    """`--help [WORD]`: prints `help_text` and exits with 0, or with 2 if WORD is unknown."""
+    """Action of `--help [WORD]`, which prints `help_text` and exits with 0, or with 2 if WORD is unknown."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs="?", metavar="WORD", **options)
@@ -82,7 +82,7 @@ class HelpAction(argparse.Action):
 
 
 def subject_of(name: str) -> str:
-    """Return a training field's subject, a key in `COMMON`; `program` for other fields."""
+    """Return the subject of a training field, a key in `COMMON`; `program` for other fields."""
     for subject, names in COMMON.items():
         if name in names.split():
             return subject
@@ -90,10 +90,10 @@ def subject_of(name: str) -> str:
 
 
 def help_text(parser: argparse.ArgumentParser, word: str | None = None) -> str:
-    """Return the help text; for parsers without training's classes, argparse's own text.
+    """Return the help text; for a parser without fields of training, argparse's own text.
 
-    word: None (the common flags), `all`, a subject, a flag's name, or a part of names. ValueError if
-    nothing matches.
+    word: None for the common flags, or `all`, a subject, the name of a flag or a part of names. ValueError if
+    no flag matches.
     """
     actions = _fields(parser)
     if all(subject_of(name) == _PROGRAM for name in actions):
@@ -110,7 +110,7 @@ def help_text(parser: argparse.ArgumentParser, word: str | None = None) -> str:
 
 
 def _fields(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    """Return each field's action; the first one if `--no_a_b` has another."""
+    """Return the parser's action for each field; a second action, for `--no_a_b`, is left out."""
     fields: dict[str, argparse.Action] = {}
     for action in parser._actions:
         if not isinstance(action, HelpAction) and action.option_strings:
@@ -200,7 +200,7 @@ def _value(action: argparse.Action) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ArgumentRow:
-    """One argument: subject, name, type, default, treatment, meaning, and a remark."""
+    """One argument, as the tables show it. treatment: supported, ignored or rejected. remark: may be ""."""
 
     subject: str
     name: str
@@ -212,18 +212,18 @@ class ArgumentRow:
 
     @property
     def flag(self) -> str:
-        """Flag as typed in a shell; the bare name of a field without a flag."""
+        """The flag as typed in a shell; for a field without a flag, its name."""
         return self.name if self.name.startswith("_") else f"--{self.name}"
 
 
 def argument_rows() -> list[ArgumentRow]:
-    """Return all arguments: model, data, LoRA, then TrainingArguments by subject."""
+    """Return all arguments: for model, data and LoRA, then from TrainingArguments by subject."""
     return [row for kind in _subjects() for row in _rows_of(kind)]
 
 
 @cache
 def class_of_fields() -> dict[str, str]:
-    """Return field name -> name of the declaring class."""
+    """Return the name of the declaring class for each field name."""
     return {field.name: kind.__name__ for kind in _subjects() for field in dataclasses.fields(kind)}
 
 
@@ -233,7 +233,7 @@ def _subjects() -> list[type]:
 
 
 def _has_fields(kind: type) -> bool:
-    """True if the class itself is a dataclass; a class derived from dataclasses is no subject."""
+    """True if the class itself is a dataclass, and does not only derive from dataclasses."""
     return "__dataclass_fields__" in vars(kind)
 
 
@@ -256,7 +256,7 @@ def _rows_of(kind: type) -> Iterable[ArgumentRow]:
 
 
 def type_name(hint: object) -> str:
-    """Return a type for readers: `int or none`, `a, b, c` for choices."""
+    """Return a readable name of a type, such as `int or none`, or `a, b, c` for a Literal."""
     if get_origin(hint) in (Union, types.UnionType):
         members = [type_name(member) for member in get_args(hint) if member is not type(None)]
         return " or ".join([*members, "none"]) if type(None) in get_args(hint) else " or ".join(members)
@@ -268,12 +268,12 @@ def type_name(hint: object) -> str:
 
 
 def as_json(rows: Iterable[ArgumentRow]) -> str:
-    """Return a JSON list of objects."""
+    """Return the rows as a JSON list of objects."""
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=2)
 
 
 def as_markdown(rows: Iterable[ArgumentRow]) -> str:
-    """Return one Markdown table per subject."""
+    """Return the rows as Markdown, with a table for each subject."""
     lines: list[str] = []
     subject = None
     for row in rows:
@@ -289,7 +289,7 @@ def as_markdown(rows: Iterable[ArgumentRow]) -> str:
 
 
 def as_text(rows: Iterable[ArgumentRow]) -> str:
-    """Return two lines per argument, for a terminal."""
+    """Return the rows as text for a terminal, with two lines for each argument."""
     lines = []
     for row in rows:
         default = _shown(row.default)

@@ -1,4 +1,4 @@
-"""FastChat's LoraArguments, and fastsft's own fields of adapters."""
+"""FastChat's LoraArguments, with fastsft's own fields for adapters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LoraArguments(RecordsGiven):
             if field.name != "lora"
             and (was_given(self, field.name) or getattr(self, field.name) != default_of(field))
         ]
-        # --lora False switches off the adapter flags of a --config file.
+        # An explicit --lora False switches off adapter flags that come from a --config file.
         if idle and was_given(self, "lora"):
             warn_once(f"--lora False: --{', --'.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect")
         elif idle:
@@ -59,7 +59,7 @@ class LoraArguments(RecordsGiven):
             )
 
     def _check_values(self) -> None:
-        """ValueError for adapters that change nothing; warn of values that hardly anybody means."""
+        """Raise ValueError for adapters that would change nothing; warn of unusual values."""
         if self.lora_alpha == 0:
             raise ValueError(
                 "--lora_alpha: expected another number than 0, with which adapters are multiplied"
@@ -82,7 +82,7 @@ _MOST_RANK, _MOST_DROPOUT = 1024, 0.5
 
 @dataclass
 class LoraScriptArguments(LoraArguments):
-    """LoraArguments of fastsft.train_lora, which trains adapters. ValueError for --lora False."""
+    """LoraArguments of fastsft.train_lora, which always trains adapters. ValueError for --lora False."""
 
     lora: bool = supported(True, "train low-rank adapters; False is fastsft.train's")
     flash_attn: bool = ignored(

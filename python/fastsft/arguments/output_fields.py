@@ -1,4 +1,4 @@
-"""Fields for logs, checkpoints, uploads and fault handling."""
+"""Fields of TrainingArguments for logs, checkpoints, uploads and fault handling."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Declaration of an argument: default, help text, and whether fastsft supports, ignores or rejects it.
+"""Declares arguments: default, help text, and whether fastsft supports, ignores or rejects the argument.
 
-Supported arguments have their effect. Ignored ones are parsed, kept, and named once in a warning. Rejected
-ones raise ValueError unless they have a neutral value. Source: docs/spec/trainer_arguments.md, section 1.1.
+A supported argument has its effect. An ignored argument is parsed and kept as an attribute, and a warning
+names it once. A rejected argument raises ValueError unless its value is neutral. The rules are in
+docs/spec/trainer_arguments.md, section 1.1.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ T = TypeVar("T")
 
 
 class Support(StrEnum):
-    """Treatment of an argument; the values are the specification's words, which `fastsft args` prints."""
+    """Treatment of an argument.
+
+    The values are the words of the specification, and `fastsft args` prints them.
+    """
 
     SUPPORTED = "IMPLEMENT"
     IGNORED = "NO-OP"
@@ -30,9 +34,10 @@ class Support(StrEnum):
 
 
 class ArgSupport(str):
-    """Help text of a field, with its treatment.
+    """Help text of a field, which also has the field's treatment.
 
-    A string, because HfArgumentParser passes all metadata of a field to argparse, which accepts only `help`.
+    The class is a string, because HfArgumentParser passes a field's metadata to argparse, which accepts only
+    `help`.
     """
 
     treatment: Support
@@ -57,28 +62,35 @@ class ArgSupport(str):
 
 
 def supported(default: T, text: str, remark: str = "") -> T:
-    """Declare a field that has its effect. text: help. remark: limits, for the table of arguments."""
+    """Declare a supported field.
+
+    text: help text. remark: limits, for the argument table.
+    """
     return _field(default, ArgSupport(text, remark=remark))
 
 
 def ignored(
     default: T, text: str, why: str, *, only: tuple[object, ...] | None = None, quiet: bool = False
 ) -> T:
-    """Declare a field without effect. only: the allowed values; others raise ValueError.
+    """Declare a field without effect.
 
-    quiet: do not warn, because example scripts and recipes set the flag.
+    why: the reason, for the warning. only: the allowed values, if other values raise ValueError. quiet: True
+    to give no warning, because example scripts and recipes set the flag.
     """
     return _field(default, ArgSupport(text, Support.IGNORED, why, only or (), quiet))
 
 
 def rejected(default: T, text: str, instead: str, *, neutral: tuple[object, ...] = ()) -> T:
-    """Declare a field that raises unless its value is the default, None, False, "" or in `neutral`."""
+    """Declare a field that raises ValueError unless it is the default, None, False, "" or in `neutral`.
+
+    instead: what to use instead, for the message.
+    """
     return _field(default, ArgSupport(text, Support.REJECTED, instead, (*neutral, default, None, False, "")))
 
 
 def _field(default: T, support: ArgSupport) -> T:
     metadata: dict[str, Any] = {"help": support}
-    if default is not True:  # HfArgumentParser would pass the action to its --no_ flag, too
+    if default is not True:  # HfArgumentParser would use this action for the --no_ flag, too
         metadata["action"] = FieldAction
     if isinstance(default, list):
         factory: Callable[[], Any] = default.copy
@@ -88,23 +100,24 @@ def _field(default: T, support: ArgSupport) -> T:
 
 
 def default_of(field: dataclasses.Field[Any]) -> object:
-    """Return the default of a field, a new object if it is mutable; None if the field has no default."""
+    """Return the default of a field, as a new object if it is mutable; None if the field has no default."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default
 
 
 def support_of(field: dataclasses.Field[Any]) -> ArgSupport:
-    """Return the declared support of a field; a field that a script declared itself counts as supported."""
+    """Return the declared support of a field. A field that a script's own class adds counts as supported."""
     text = field.metadata.get("help") or ""
     return text if isinstance(text, ArgSupport) else ArgSupport(str(text))
 
 
 def apply_support(args: object, declared: type[DataclassInstance]) -> None:
-    """Convert values to the types of their fields, raise for rejected ones, and warn of ignored ones.
+    """Convert values to their fields' types, and warn about ignored fields.
 
-    declared: the class that declares fastsft's fields. A subclass that declares a field again changes neither
-    its meaning nor its treatment. ValueError for rejected values and values that a field cannot have.
+    declared: the class that declares fastsft's fields. If a subclass declares a field again, this changes
+    neither its meaning nor its treatment. ValueError for rejected values, and for values that a field cannot
+    have.
     """
     for field in dataclasses.fields(declared):
         if not field.init:
@@ -128,7 +141,7 @@ def apply_support(args: object, declared: type[DataclassInstance]) -> None:
 
 
 def _converted_if_possible(declared: type, name: str, value: object) -> object:
-    """Convert e.g. the word "False" to False; leave a value of another type for the rejection's message."""
+    """Convert a value, such as "False" to False; return an invalid value as it is, for the rejection."""
     try:
         return checked_value(declared, name, value)
     except ValueError:
@@ -136,6 +149,6 @@ def _converted_if_possible(declared: type, name: str, value: object) -> object:
 
 
 def rejection(name: str, value: object, remark: str) -> str:
-    """Return the message about a value that fastsft does not support."""
+    """Return the error message about a value that fastsft does not support. remark: what to do instead."""
     shown = "" if value is True else f" {value}"
     return f"fastsft does not support --{name}{shown}; {remark}"

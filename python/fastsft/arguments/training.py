@@ -1,6 +1,7 @@
-"""TrainingArguments: the fields of transformers' class from all its releases, and fastsft's own.
+"""TrainingArguments, with the fields of transformers' class in all its releases and with fastsft's own.
 
-Rules: docs/spec/trainer_arguments.md, sections 2, 3 and 6. Also parsed by the real HfArgumentParser.
+transformers' HfArgumentParser can parse the class, too. The rules are in docs/spec/trainer_arguments.md,
+sections 2, 3 and 6.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class TrainingArguments(ArgumentFields):
         self.resolve()
 
     def resolve(self, set_now: frozenset[str] = frozenset()) -> None:
-        """Check the fields, and derive the values that depend on others; call it again after changes.
+        """Check the fields, and derive the values that depend on other fields. Call it again after changes.
 
-        set_now: fields that count as given even if they have the old value.
+        set_now: names of fields that count as given even if their value is the old one.
         """
         given = restore_given(self, TrainingArguments, self._record or {}, set_now)
         apply_support(self, TrainingArguments)
@@ -64,15 +65,15 @@ class TrainingArguments(ArgumentFields):
         self._record = record_of(self, TrainingArguments, given)
 
     def resolved_values(self) -> dict[str, Any]:
-        """Return all resolved fields of this class; lists and dictionaries are copies."""
+        """Return all resolved fields of this class by name, with lists and dictionaries copied."""
         return values_of(self, TrainingArguments)
 
     @property
     def recompute_mode(self) -> str:
-        """Recompute policy; the memory plan resolves `auto`, which includes --gradient_checkpointing."""
+        """The recompute policy; the memory plan resolves `auto`, also with --gradient_checkpointing."""
         return self.recompute
 
     @property
     def token_budget(self) -> int:
-        """Token budget of a micro-batch without a memory plan, as in evaluation alone."""
+        """The token budget of a micro-batch if there is no memory plan, as in a run that only evaluates."""
         return self.micro_batch_tokens or self.per_device_train_batch_size * self.model_max_length

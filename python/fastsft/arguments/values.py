@@ -1,8 +1,8 @@
-"""Field values: conversion from Python's values, JSON and text, and number ranges.
+"""Converts the values of fields from Python objects, JSON and text, and checks their ranges.
 
-The command line parser converts its own words. Scripts and notebooks may give any object: text means the same
-as on the command line ("False" is False), and a value of a wrong type or outside of its range is an error
-here rather than in the engine.
+The command line parser converts its own words, but scripts and notebooks may pass any object. Text means the
+same as on the command line ("False" is False). A value of a wrong type or range is an error here, before it
+can cause one in the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fastsft.runtime.regular_files import read_json
 
 
 class Range(NamedTuple):
-    """Range of a number: its text for messages, and its test."""
+    """Range of a number. text: description for messages. holds: returns whether a number is in the range."""
 
     text: str
     holds: Callable[[float], bool]
@@ -53,13 +53,13 @@ _RANGES = {
         _FINITE,
     ),
 }  # fmt: skip
-# Numbers that None switches off, although their types do not have None.
+# Number fields that may be None, which means off, although their types do not include None.
 _NONE_IS_OFF = ("eval_delay", "max_grad_norm")
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-# Fields that are enumerations in transformers, and the names of members that are not their values in
-# capitals.
+# _ENUM_FIELDS: fields that are enumerations in transformers. _MEMBER_NAMES: the names of those members whose
+# names are not their values in capitals.
 _ENUM_FIELDS = (
     "eval_strategy", "logging_strategy", "save_strategy", "lr_scheduler_type", "optim", "hub_strategy",
 )  # fmt: skip
@@ -67,9 +67,9 @@ _MEMBER_NAMES = {"reduce_lr_on_plateau": "REDUCE_ON_PLATEAU", "adamw_bnb_8bit": 
 
 
 def checked_value(declared: type, name: str, value: object) -> object:
-    """Convert `value` to the type of the field, and check its range; paths become strings.
+    """Convert `value` to the type that the field `name` has, and check its range; paths become strings.
 
-    None stays if the field's type has None, and for booleans. ValueError for other types and ranges.
+    None is kept for booleans, and if the field's type includes None. ValueError for a wrong type or range.
     """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -79,7 +79,7 @@ def checked_value(declared: type, name: str, value: object) -> object:
     if kind is None or (value is None and (may_be_none or name in _NONE_IS_OFF)):
         return value
     converted = _CONVERSIONS[kind](value)
-    if converted is None or converted != converted:  # NaN is unequal to itself
+    if converted is None or converted != converted:  # the second test finds NaN
         raise ValueError(f"--{name}: expected {_TYPE_NAMES[kind]}, got {value!r}")
     limits = _RANGES.get(name)
     if limits is not None and not limits.holds(converted):
@@ -88,7 +88,10 @@ def checked_value(declared: type, name: str, value: object) -> object:
 
 
 def check_choice(declared: type, name: str, value: object) -> None:
-    """ValueError if the field `name` is a Literal, and `value` neither a member nor None."""
+    """Raise ValueError if the field `name` is a Literal, and `value` is not among its members.
+
+    None is always allowed.
+    """
     choices = _choices(declared).get(name, ())
     if choices and value is not None and value not in choices:
         raise ValueError(f"--{name}: expected one of {', '.join(map(str, choices))}, got {value!r}")
@@ -134,7 +137,7 @@ _TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number"}
 
 @cache
 def _scalar_types(declared: type) -> dict[str, tuple[type, bool]]:
-    """Return bool, int or float, and whether None is allowed, for each field of such a type."""
+    """Return (type, whether None is allowed) for each field of type bool, int or float, perhaps with None."""
     types_of: dict[str, tuple[type, bool]] = {}
     for name, hint in get_type_hints(declared).items():
         members = [member for member in union_members(hint) if member is not type(None)]
@@ -154,12 +157,15 @@ def _choices(declared: type) -> dict[str, tuple[object, ...]]:
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """Return a union's members; `(hint,)` for other types."""
+    """Return the members of a union type; `(hint,)` for other types."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def json_object(name: str, value: object) -> dict[str, Any]:
-    """Return a dictionary from a JSON string, a dictionary or None; ValueError names the field `name`."""
+    """Return a dictionary from a JSON object as text, a dictionary or None.
+
+    ValueError, which names the field `name`, for other values.
+    """
     if isinstance(value, str):
         try:
             value = with_values(json.loads(value))
@@ -171,7 +177,7 @@ def json_object(name: str, value: object) -> dict[str, Any]:
 
 
 def with_values(value: object) -> object:
-    """Convert the strings of a JSON object: true, false, digits and simple decimals; not 1e-4 or -1."""
+    """Convert strings in a JSON value to booleans and numbers: true, 12 and 0.5, but not 1e-4 or -1."""
     if isinstance(value, dict):
         return {key: with_values(item) for key, item in value.items()}
     if not isinstance(value, str):
@@ -184,7 +190,10 @@ def with_values(value: object) -> object:
 
 
 def json_file_or_object(name: str, value: object) -> dict[str, Any]:
-    """Return `json_object`, or the object in a JSON file; ValueError also for a missing file."""
+    """Return a dictionary as `json_object` does, or from a JSON file.
+
+    ValueError also if the file is missing.
+    """
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         path = Path(value).expanduser()
         if not path.is_file():
@@ -197,12 +206,15 @@ def json_file_or_object(name: str, value: object) -> dict[str, Any]:
 
 
 def truth(value: object) -> bool:
-    """Return a JSON setting as a boolean; of strings, y, yes, t, true, on and 1 are True."""
+    """Return a setting of a JSON file as a boolean; the strings y, yes, t, true, on and 1 are True."""
     return value.lower() in _TRUE if isinstance(value, str) else bool(value)
 
 
 def parse_size(size: str | int) -> int:
-    """Return the bytes of "5GB" (decimal), "5GiB" (binary) or a number; ValueError for other text."""
+    """Return a size in bytes, from "5GB" (decimal), "5GiB" (binary) or a number.
+
+    ValueError for other text.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
@@ -214,7 +226,10 @@ def parse_size(size: str | int) -> int:
 
 
 def parse_steps(text: str) -> tuple[int, int]:
-    """Return the first and last step of "3-5" or "4", counted from 1; ValueError for other text."""
+    """Return the first and last step of a text like "3-5" or "4", counted from 1.
+
+    ValueError for other text.
+    """
     first, dash, last = text.partition("-")
     last = last if dash else first
     if first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last):
@@ -223,23 +238,23 @@ def parse_steps(text: str) -> tuple[int, int]:
 
 
 class Choice(str):
-    """String with the `value` and `name` of transformers' enumeration member, for scripts that read them."""
+    """String with the `value` and `name` of transformers' enumeration members, which scripts read."""
 
     __slots__ = ()
 
     @property
     def value(self) -> str:
-        """Plain string."""
+        """The value as a plain string."""
         return str(self)
 
     @property
     def name(self) -> str:
-        """Name of transformers' member, such as STEPS."""
+        """transformers' name for the member, such as STEPS."""
         return _MEMBER_NAMES.get(self, self.upper())
 
 
 def name_choices(args: object) -> None:
-    """Replace the resolved strings of fields that are enumerations in transformers by `Choice`s."""
+    """Replace the strings of fields that are enumerations in transformers by `Choice`s."""
     for name in _ENUM_FIELDS:
         value = getattr(args, name)
         if isinstance(value, str):
@@ -247,18 +262,18 @@ def name_choices(args: object) -> None:
 
 
 def without_enums(value: object) -> object:
-    """Replace enumeration members, which scripts take from transformers, by their values, in lists too."""
+    """Replace an enumeration member, which a script takes from transformers, by its value, also in a list."""
     if isinstance(value, list):
         return [without_enums(item) for item in value]
     return value.value if isinstance(value, Enum) else value
 
 
 def plain(value: object) -> object:
-    """Return a `Choice` as a plain string; any other value as it is."""
+    """Return a `Choice` as a plain string, and any other value unchanged."""
     return value.value if isinstance(value, Choice) else value
 
 
 def is_same(first: object, second: object) -> bool:
-    """True if both have the same type and are equal: True is not 1."""
+    """True if both values have the same type and are equal; True and 1 are not the same."""
     first, second = plain(first), plain(second)
     return type(first) is type(second) and bool(first == second)

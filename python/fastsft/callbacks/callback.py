@@ -1,4 +1,4 @@
-"""Events of a run: those of transformers' TrainerCallback, in its order and with its arguments."""
+"""The base class of callbacks, with the events of transformers' TrainerCallback and their arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainerControl:
-    """Switches that callbacks may set."""
+    """Switches by which callbacks ask the training loop to stop, save, evaluate or log."""
 
     should_training_stop: bool = False
     should_epoch_stop: bool = False
@@ -22,17 +22,17 @@ class TrainerControl:
     should_log: bool = False
 
     def state(self) -> dict[str, Any]:
-        """Return the value of `stateful_callbacks` in trainer_state.json."""
+        """Return the switches' entry of `stateful_callbacks` in trainer_state.json."""
         return {"args": asdict(self), "attributes": {}}
 
 
 class EventValues(TypedDict, total=False):
-    """Values that events get next to arguments, state and control, by name.
+    """Keyword arguments of events, next to args, state and control.
 
-    model: as of the Trainer. tokenizer, processing_class: the same object. optimizer, lr_scheduler,
-    train_dataloader: views to read from (trainer/compat/views.py), None before on_train_begin.
-    eval_dataloader: a view of the rows that were evaluated last, None before. logs: of on_log; metrics: of
-    on_evaluate and on_predict.
+    model: the model of the Trainer. tokenizer, processing_class: both are the Trainer's tokenizer. optimizer,
+    lr_scheduler, train_dataloader: read-only views (trainer/compat/views.py); None before on_train_begin.
+    eval_dataloader: a read-only view of the last evaluation; None before the first. logs: only for on_log.
+    metrics: only for on_evaluate and on_predict.
     """
 
     model: Any
@@ -47,11 +47,11 @@ class EventValues(TypedDict, total=False):
 
 
 class TrainerCallback:
-    """Base of callbacks, with the events of transformers' TrainerCallback; each does nothing.
+    """Base of callbacks, with the events of transformers' TrainerCallback. Its methods do nothing.
 
-    Methods take (args, state, control, **kwargs); a returned control counts. args: fastsft.TrainingArguments,
-    Any here because scripts annotate it with classes of their own. kwargs: `EventValues`. Callbacks of other
-    classes work too, and may leave out methods.
+    Methods take (args, state, control, **kwargs). A control that they return replaces the current one. args:
+    fastsft.TrainingArguments, annotated as Any because scripts annotate it with their own classes. kwargs:
+    `EventValues`. Callbacks need not derive from this class, and may lack methods.
     """
 
     def on_init_end(
@@ -67,7 +67,7 @@ class TrainerCallback:
     def on_train_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called when training has ended well; the model has its final weights."""
+        """Called when training has ended without an error; the model has its final weights."""
 
     def on_epoch_begin(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
@@ -92,17 +92,17 @@ class TrainerCallback:
     def on_pre_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called before the step is computed: the engine computes passes and update in one call."""
+        """Called before the step is computed, as the engine computes gradients and update in one call."""
 
     def on_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called when the update is made, or in flight; `global_step` does not count it yet."""
+        """Called when the update is done or in flight; `global_step` does not count the step yet."""
 
     def on_step_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called when `global_step` counts the step."""
+        """Called after the step, when `global_step` counts it."""
 
     def on_prediction_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
@@ -122,9 +122,9 @@ class TrainerCallback:
     def on_save(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called when a checkpoint is on the disk; for fastsft's own callbacks it may still be in flight."""
+        """Called after a checkpoint is saved; for fastsft's own callbacks it may still be being written."""
 
     def on_log(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called when `logs` are added to `state.log_history`."""
+        """Called after `logs` were added to `state.log_history`."""

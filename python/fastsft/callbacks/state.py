@@ -1,4 +1,4 @@
-"""State of a run: TrainerState with exactly the keys of transformers' trainer_state.json."""
+"""The state of a run, as stored in trainer_state.json, and the result of `Trainer.train`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from fastsft.runtime.output_files import write_output
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json_object
 
-_MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # long runs that log every step have long histories
+_MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # of trainer_state.json, whose log history may be long
 
 
 class TrainOutput(NamedTuple):
-    """Result of `Trainer.train`: steps done, mean loss, metrics of the last log."""
+    """Result of `Trainer.train`: number of steps, mean loss, and the metrics of the whole run."""
 
     global_step: int
     training_loss: float
@@ -24,7 +24,10 @@ class TrainOutput(NamedTuple):
 
 @dataclass
 class TrainerState:
-    """Progress and logs, with exactly the keys of docs/spec/trainer_semantics.md, section 16.2."""
+    """Progress and logs of a run, with exactly the keys of transformers' trainer_state.json.
+
+    The keys are listed in docs/spec/trainer_semantics.md, section 16.2.
+    """
 
     epoch: float | None = None
     global_step: int = 0
@@ -52,16 +55,16 @@ class TrainerState:
         return dataclasses.asdict(self)
 
     def to_json_string(self) -> str:
-        """`to_json` as text: indent 2, sorted keys, newline at the end."""
+        """Return the content of trainer_state.json as text: indent 2, sorted keys, newline at the end."""
         return json.dumps(self.to_json(), indent=2, sort_keys=True) + "\n"
 
     def save_to_json(self, path: str | Path) -> None:
-        """Write trainer_state.json."""
+        """Write trainer_state.json to `path`."""
         write_output(path, self.to_json_string())
 
     @classmethod
     def load_from_json(cls, path: str | Path) -> TrainerState:
-        """Read trainer_state.json. ValueError names keys that do not belong there."""
+        """Read trainer_state.json. ValueError names unknown keys."""
         values = read_json_object(path, _MOST_BYTES)
         unknown = set(values) - {item.name for item in dataclasses.fields(cls)}
         if unknown:

@@ -1,1 +1,1 @@
-"""Checkpoints: what is in one, writing, choosing, loading."""
+"""Checkpoints: their contents, and how they are written, chosen and loaded."""

@@ -1,4 +1,4 @@
-"""The contents of a checkpoint except tensors, its commit, and the removal of older checkpoints."""
+"""The small files of a checkpoint, its commit, and the removal of older checkpoints."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from fastsft.model.model_save import SavedTokenizer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # of errors that name the lack of room themselves
+_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # in messages that already explain it
 _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
 
 
 def source_checkpoint(model: object, output_dir: str | Path) -> str:
-    """Name the checkpoint of `output_dir` that the model was loaded from; "" if none."""
+    """Return the name of the checkpoint in `output_dir` that the model was loaded from; "" if none."""
     source = getattr(model, "source_directory", None)
     if source is None:
         return ""
@@ -49,25 +49,25 @@ def source_checkpoint(model: object, output_dir: str | Path) -> str:
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """The small files of a checkpoint, and what its manifest needs to know."""
+    """The small files of a checkpoint, and the facts for its manifest and for rotation."""
 
     step: int
     world_size: int
     layout: str
-    best: str  # name of the best checkpoint, which rotation keeps, or ""
-    source: str  # name of the checkpoint that the run began with, which rotation keeps, or ""
+    best: str  # name of the best checkpoint, which rotation keeps; "" if none
+    source: str  # name of the checkpoint that the run began with, which rotation keeps; "" if none
     form: ModelForm
     with_state: bool
     texts: dict[str, Callable[[], str]]
     random_states: dict[str, Any] | None
     tokenizer: SavedTokenizer | None
-    adapter: AdapterToSave | None  # written in place of the model; None: the model is written
+    adapter: AdapterToSave | None  # the adapter to save instead of the model; None: save the model
 
     @classmethod
     def of(cls, trainer: SavedRun) -> CheckpointContent:
-        """Take the state of `trainer` now, in a few milliseconds; texts are made when they are written.
+        """Copy the current state of `trainer` within milliseconds; texts are made when they are written.
 
-        Collective if the model has adapters, which are gathered.
+        Collective if the model has adapters, because they are gathered.
         """
         form, with_state = ModelForm.of(trainer), not trainer.args.save_only_model
         state = copy.copy(trainer.state)
@@ -92,7 +92,10 @@ class CheckpointContent:
         )
 
     def write_run_files(self, directory: str) -> list[_C.FileDigest]:
-        """Write the files that one rank writes for all: configuration, tokenizer, states. Return digests."""
+        """Write the files that rank 0 writes for all ranks: configuration, tokenizer, states.
+
+        Return digests.
+        """
         digests = write_texts({name: text() for name, text in self.texts.items()}, directory)
         if self.adapter is not None:
             digests += self.adapter.write(directory)
@@ -101,7 +104,7 @@ class CheckpointContent:
     def write_random_state(
         self, directory: str, rank: int, states: dict[str, Any] | None = None
     ) -> list[_C.FileDigest]:
-        """Write the random states of `rank`, its own if none are given. Return the digest."""
+        """Write the random states of `rank`, by default those of this content. Return their digests."""
         states = self.random_states if states is None else states
         if states is None:
             return []
@@ -109,7 +112,7 @@ class CheckpointContent:
 
 
 def _random_states(trainer: SavedRun) -> dict[str, Any]:
-    """Return the states now, and those from which rows that are not trained on yet are read again."""
+    """Return the current random states, and those from which a resumed run reads untrained rows again."""
     states, position = read_random_states(), trainer.reading_position()
     if position is not None:
         ahead = None if position.ahead is None else position.ahead.to_json()
@@ -118,7 +121,7 @@ def _random_states(trainer: SavedRun) -> dict[str, Any]:
 
 
 def explain(error: Exception, path: str, needed: int) -> Exception:
-    """Add path and bytes needed to an error of a full disk or limit; return other errors as they are."""
+    """Return an error with the bytes needed if `error` reports a full disk or limit; else return `error`."""
     full = isinstance(error, OSError) and error.errno in _FULL
     if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
         return error
@@ -129,9 +132,9 @@ def explain(error: Exception, path: str, needed: int) -> Exception:
 
 
 def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
-    """RuntimeError unless `names` have the weights, the requested optimizer state, and all parts.
+    """Raise RuntimeError unless `names` contain weights, requested optimizer state, and all parts.
 
-    The last check before older checkpoints go.
+    This is the last check before older checkpoints are removed.
     """
     weights = "adapter_model" if content.adapter is not None else "model"
     missing = [] if _has(weights, names) else [f"{weights}.safetensors"]
@@ -157,8 +160,8 @@ def commit_checkpoint(
     files: list[_C.FileDigest],
     limit: int,
 ) -> None:
-    """Make the directory the checkpoint `target`, then remove older ones above `limit` (0 keeps all)."""
-    assert directory is not None  # of the rank that commits
+    """Rename `directory` to `target`, then remove older checkpoints above `limit` (0 keeps all)."""
+    assert directory is not None  # the committing rank has made it
     check_complete(content, [file.name for file in files])
     manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
     check_still_held(target.parent)
@@ -169,7 +172,7 @@ def commit_checkpoint(
 
 
 def recover(folder: Path) -> None:
-    """Finish or remove leftovers of earlier saves in `folder`, which is made if it is missing."""
+    """Finish or remove interrupted saves in `folder`; make the folder if it is missing."""
     check_still_held(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in recover_directory(folder):
@@ -177,7 +180,10 @@ def recover(folder: Path) -> None:
 
 
 def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
-    """Remove the checkpoints that an earlier start had still to remove. Collective."""
+    """Remove checkpoints above the limit that an interrupted run did not remove.
+
+    kept: names that stay. Collective.
+    """
     agreement = AllOrNone(f"removing checkpoints of {output_dir} above --save_total_limit")
     agreement.attempt_if(
         writes_small_files(args), lambda: rotate(output_dir, args.save_total_limit or 0, kept)
@@ -186,9 +192,9 @@ def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[st
 
 
 def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
-    """Remove older checkpoints of `output_dir` above `limit` (0 keeps all), except the names in `kept`.
+    """Remove the oldest checkpoints of `output_dir` above `limit` (0 keeps all), except the names in `kept`.
 
-    A checkpoint that cannot be removed stays, on top of the limit, with a line.
+    A checkpoint that cannot be removed stays in excess of the limit, with a message.
     """
     unremoved: list[str] = []
     for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
@@ -198,11 +204,11 @@ def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
 
 
 def keep_only(directory: str | Path, source: str = "") -> None:
-    """Remove the other checkpoints of fastsft next to `directory`, on rank 0. Collective.
+    """Remove all other checkpoints of fastsft next to `directory`; rank 0 removes them. Collective.
 
-    A directory called checkpoint-<step> counts if its manifest and the sizes of its files verify, as for
-    save_total_limit. Directories of other programs, and damaged ones, stay; transformers removes every
-    directory of that name. source: name of another checkpoint that stays.
+    As for save_total_limit, a checkpoint is a directory called checkpoint-<step> whose manifest and file
+    sizes verify. Directories of other programs and damaged checkpoints stay, while transformers would remove
+    every directory of that name. source: name of another checkpoint that stays.
     """
     path = Path(directory)
     on_rank0(f"removing the checkpoints next to {path}", lambda: _remove_others(path, source))

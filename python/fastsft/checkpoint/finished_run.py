@@ -1,4 +1,4 @@
-"""The record of a finished run: started again, the run returns at once.
+"""The record of a finished run, with which the same run returns at once if it is started again.
 
 Rules: docs/spec/trainer_semantics.md, section 17.
 """
@@ -51,12 +51,12 @@ _RECORD: Mapping[str, Shape] = {
 def finished_output(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> TrainOutput | None:
-    """Return the result of this run if it has finished in `output_dir`, with a line. Collective.
+    """Return the result of this run if it has already finished in `output_dir`. Collective.
 
-    None unless there are a checkpoint and a record of the end that names this run (data, arguments that count
-    when resuming, source of the model, form of the weights), and all files of the model are as the run wrote
-    them. Then the run is resumed or begun as usual, with the same result. None for a script's own data set,
-    too, whose items nobody knows before.
+    This needs a checkpoint, a record of the finished run with the same request (data, arguments that count
+    when resuming, source of the model, form of the weights), and unchanged model files. Then a message is
+    printed. Otherwise returns None, and the caller resumes or begins the run, with the same result. Also None
+    for a script's own data set, because its items are not known before they are read.
     """
     if not _labelled_here(train_dataset):
         return None
@@ -78,7 +78,7 @@ def finished_output(
 
 
 def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM, best: str | None) -> None:
-    """Remove leftovers of saves, and checkpoints above the limit except `best`. Collective."""
+    """Remove interrupted saves, and checkpoints above the limit except `best`. Collective."""
     agreement = AllOrNone(f"removing what saves left in {folder}")
     agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
     agreement.settle(None)
@@ -87,7 +87,7 @@ def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM,
 
 
 def _had_limit(folder: Path, limit: int) -> bool:
-    """True if the run itself had `limit`: another limit now removes nothing of a finished run."""
+    """True if the finished run had the same `limit`; a new limit removes nothing from a finished run."""
     try:
         return bool(read_json_object(folder / "training_args.json").get("save_total_limit") == limit)
     except (ValueError, OSError):
@@ -97,9 +97,9 @@ def _had_limit(folder: Path, limit: int) -> bool:
 def check_no_other_model(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> None:
-    """ValueError if `output_dir` holds the finished model of another run. Collective.
+    """Raise ValueError if `output_dir` holds the finished model of another run. Collective.
 
-    For a run that has nothing to resume there, and would replace that model at its end.
+    Called for a run that has nothing to resume there, and so would replace that model at its end.
     """
     if args.overwrite_output_dir or args.no_resume:
         return
@@ -119,9 +119,9 @@ def check_no_other_model(
 def check_not_ended(
     model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
 ) -> None:
-    """ValueError if a run of other arguments ended in `output_dir` and no steps are left. Collective.
+    """Raise ValueError if a run with other arguments ended in `output_dir` and no steps are left. Collective.
 
-    A resume from its checkpoint would train nothing, and write these arguments next to its weights.
+    A resume from its checkpoint would train nothing, but would save the new arguments with the old weights.
     """
     folder = Path(args.output_dir or ".")
     difference = on_rank0(
@@ -157,12 +157,12 @@ def _difference_of_end(
 
 
 def record_end(trainer: SavedRun, output: TrainOutput) -> None:
-    """Write the record of a run into `output_dir`, after the final save, on rank 0."""
+    """Write the record of a finished run into `output_dir`, on rank 0, after the final save."""
     if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
     folder = Path(trainer.args.output_dir or ".")
     if is_kept_apart(folder):
-        return  # the files there are of another run
+        return  # the files there belong to another run
     try:
         files = _model_files(folder)
     except ValueError:
@@ -182,7 +182,7 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
 
 
 def forget_end(output_dir: str | Path) -> None:
-    """Remove the record of an earlier run in `output_dir`, where a run begins; on rank 0."""
+    """Remove the record of an earlier run from `output_dir`, on rank 0, when a run begins there."""
     path = Path(output_dir) / RECORD_NAME
     if launch().rank != 0 or not os.path.lexists(path):
         return
@@ -203,7 +203,7 @@ def _matching_record(
     if record is None or not _C.list_checkpoints(str(folder), links=True):
         return None
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
-    if request["data_hash"] is None:  # nobody can know whether its data are the same
+    if request["data_hash"] is None:  # it cannot be known whether the data are the same
         return None
     if record["request"] != request or record["step"] < request["planned_steps"]:
         return None
@@ -213,7 +213,7 @@ def _matching_record(
 
 
 def _best_checkpoint(folder: Path) -> str | None:
-    """Name the best checkpoint by the state of the run; "" if there is none, None if it is unknown."""
+    """Return the name of the best checkpoint by trainer_state.json; "" if there is none, None if unknown."""
     try:
         state = TrainerState.load_from_json(folder / "trainer_state.json")
     except (ValueError, OSError, TypeError):
@@ -236,7 +236,7 @@ def _record_of_another(
 
 
 def _has_other_base(old: object, new: str | None) -> bool:
-    """True if both digests are known, and of different frozen weights."""
+    """True if both digests are known, and are those of different frozen weights."""
     return isinstance(old, str) and new is not None and is_comparable(old, new) and old != new
 
 
@@ -246,7 +246,7 @@ def _are_as_written(folder: Path, record: dict[str, Any]) -> bool:
 
 
 def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
-    """Send the logs of the run to a program that started this process."""
+    """Send the logs of the finished run to the program that started this process, if it listens."""
     events = ProgressEvents.of(os.environ) if launch().rank == 0 else None
     if events is None:
         return
@@ -259,7 +259,7 @@ def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Read the record; None if there is none, or its types are not those that `record_end` writes."""
+    """Return the record; None if there is none, or if it does not have the types that `record_end` writes."""
     try:
         record: dict[str, Any] = read_json(path)
     except ValueError:
@@ -299,7 +299,7 @@ def _model_files(folder: Path) -> list[str]:
 
 
 def _stamp(path: Path) -> list[int] | None:
-    """Return size and time of change of a file; None if it is missing."""
+    """Return the size of a file, and its modification time in microseconds; None if it is missing."""
     try:
         status = path.stat()
     except OSError:

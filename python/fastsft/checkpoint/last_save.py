@@ -1,4 +1,4 @@
-"""The save at the end of a run, whose weights are nowhere else: it waits for room on a full disk."""
+"""The saves at the end of a run. Its weights exist nowhere else, so a save waits while the disk is full."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
 
 T = TypeVar("T")
-_LOOK_S = 1.0  # between looks at the free bytes
-_WORTH_TRYING = 1 << 20  # bytes that have become free
-_TELL_S = 60.0  # between lines, and between attempts if no room is seen to come
+_LOOK_S = 1.0  # between checks of the free bytes
+_WORTH_TRYING = 1 << 20  # bytes that must have become free before another attempt
+_TELL_S = 60.0  # between messages, and between attempts while no bytes become free
 _SIGNAL_BASE = 128
 _MARK = "outcome of a last save"
 
 
 class Signals(Protocol):
-    """A guard that notes signals."""
+    """A guard that keeps received signals until they are taken."""
 
-    answer: str  # text that is printed for a signal
+    answer: str  # text that is printed when a signal arrives
 
     def take(self) -> int:
         """Return the signal that any rank has received, or 0. Collective."""
 
 
 class LastSaves:
-    """The saves at the end of a run. Collective. make_room: frees bytes; False if nothing is left to free."""
+    """The saves at the end of a run.
+
+    make_room: frees disk space; returns False if nothing is left to free.
+    """
 
     def __init__(self, args: TrainingArguments, signals: Signals, make_room: Callable[[], bool]) -> None:
         self._args, self._signals, self._make_room = args, signals, make_room
 
     def save(self, what: str, save: Callable[[], T]) -> T:
-        """Call `save`, again while the disk has no room, up to --save_patience seconds.
+        """Return the result of `save`, which is repeated for --save_patience seconds while the disk is full.
 
-        The ranks wait together, with a line a minute. what: names the files, for the lines. save: fastsft's
-        own code, which fails on all ranks if it fails on one. Raises the last error of `save`. A signal ends
-        the waiting: SystemExit with 128 + its number.
+        Collective. The ranks wait together, with a message every minute. what: names the files in messages.
+        save: code of fastsft that fails on all ranks if it fails on one. Raises the last error of `save`
+        after the patience. A signal ends the waiting with SystemExit, whose code is 128 + the signal's
+        number.
         """
         folder = Path(self._args.output_dir or ".")
         end, told = time.monotonic() + self._args.save_patience, -math.inf
@@ -62,7 +66,7 @@ class LastSaves:
             if time.monotonic() - told >= _TELL_S:
                 told = time.monotonic()
                 _tell_of_waiting(what, outcome.failure(), end - told)
-            del outcome  # its error holds the memory of the save
+            del outcome  # its error refers to frames that hold the memory of the save
             number = _wait(folder, min(end, told + _TELL_S), self._signals)
             if number:
                 tell(
@@ -72,11 +76,11 @@ class LastSaves:
 
 
 class _Outcome:
-    """The outcome of one attempt to save `what`, on this rank and then on all."""
+    """The outcome of one attempt to save `what`: first this rank's, then that of all ranks."""
 
     def __init__(self, what: str) -> None:
         self._what, self._error = what, cast("Exception | None", None)
-        self._failed: tuple[int, str] | None = None  # the first rank that did, and its message
+        self._failed: tuple[int, str] | None = None  # the first rank that failed, and its message
 
     def of(self, save: Callable[[], T]) -> T | None:
         """Return the result of `save`; None if it failed."""
@@ -87,10 +91,11 @@ class _Outcome:
             return None
 
     def is_done_everywhere(self) -> bool:
-        """True if all ranks have saved, False if only room is lacking. Collective, one exchange.
+        """Return True if all ranks have saved, False if all failures are for lack of disk space. Collective.
 
-        Raises this rank's error, or PeerFailedError, after any other failure, if a rank is gone, and if a
-        rank is still inside the save: it learns of our error as from an AllOrNone, and does not wait for us.
+        Raises this rank's error, or PeerFailedError, after any other failure, and also if a rank has died or
+        is still inside `save`. In the latter case that rank reads this exchange as that of an AllOrNone, and
+        raises this rank's error.
         """
         error = self._error
         if isinstance(error, _C.CollectiveError):
@@ -111,7 +116,7 @@ class _Outcome:
         return False
 
     def failure(self) -> Exception:
-        """Return this rank's error, or an error about the first rank that failed."""
+        """Return this rank's error, or a PeerFailedError about the first rank that failed."""
         if self._error is not None:
             return self._error
         rank, message = self._failed or (0, "it is elsewhere in the program")
@@ -119,7 +124,7 @@ class _Outcome:
 
 
 def _kind(error: Exception | None) -> str:
-    """Classify an error: done, room, other, or peer (another rank knows the reason)."""
+    """Return the kind of outcome: "done", "room" (disk full), "peer" (another rank has failed) or "other"."""
     if error is None:
         return "done"
     if is_disk_full(error):
@@ -139,7 +144,10 @@ def _tell_of_waiting(what: str, error: Exception, seconds: float) -> None:
 
 
 def _wait(folder: Path, until: float, signals: Signals) -> int:
-    """Wait until a rank sees more free bytes, or until `until`. Return a signal, or 0. Collective."""
+    """Wait until a rank sees more free bytes, or the time is `until`.
+
+    Return a received signal, or 0. Collective.
+    """
     before, answer, signals.answer = _free(folder), signals.answer, "the run waits no longer for room"
     try:
         while True:

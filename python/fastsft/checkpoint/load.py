@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _UNSAFE_SECONDS = 2.0
 _Identity = list[tuple[str, int, int, int, int]]
-# Checkpoints whose every byte this process has read: the files then, and the faults.
+# For each checkpoint that this process has read completely: the identity of its files then, and the faults
+# found.
 _verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
 
 
 def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
-    """Restore weights, optimizer, step count and random states of a checkpoint. Collective.
+    """Restore weights, optimizer state, step count and random states from a checkpoint. Collective.
 
-    Any number of ranks and any strategy can read it. Returns fastsft_state.json; the caller restores its own
-    state from trainer_state.json. Checkpoints of transformers are read, too (external/foreign_resume.py).
+    The number of ranks and the sharding strategy may differ from those of the save; random states are
+    restored only for an equal number of ranks. Returns fastsft_state.json. The caller restores its state from
+    trainer_state.json itself. Checkpoints of transformers can be read, too (external/foreign_resume.py).
     ValueError if the checkpoint does not verify, or belongs to another run.
     """
     trainer = run_of(trainer)
@@ -56,11 +58,11 @@ def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
 
 
 def check_checkpoint(trainer: SavedRun, directory: str | Path, use: str = "resumed") -> dict[str, Any]:
-    """Verify a checkpoint and that `trainer` continues it. Collective. Returns fastsft_state.json.
+    """Verify that a checkpoint is intact and that `trainer` continues its run. Collective.
 
-    Rank 0 reads every byte, but a verified checkpoint only once. The trainer keeps the checkpoint's
-    micro-batches. use: verb for messages. ValueError if the checkpoint does not verify, or belongs to another
-    run.
+    Returns fastsft_state.json. Rank 0 reads every byte, unless it has verified the same files before. The
+    trainer takes over the micro-batch plan of the checkpoint. use: verb for messages, "resumed" or "loaded".
+    ValueError if the checkpoint does not verify, or belongs to another run.
     """
     agreement = AllOrNone(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
     saved = agreement.attempt(lambda: _check(trainer, directory, use, verify=agreement.rank == 0))
@@ -74,12 +76,12 @@ def check_checkpoint(trainer: SavedRun, directory: str | Path, use: str = "resum
 def newest_checkpoint(
     output_dir: str | Path, before: int | None = None, restarts: Mapping[str, str] | None = None
 ) -> str | None:
-    """Find the newest checkpoint of `output_dir` that verifies, the same on every rank. Collective.
+    """Return the newest checkpoint of `output_dir` that verifies, the same on every rank. Collective.
 
     None if there is no directory called checkpoint-<step>. Rejected checkpoints are logged with their faults.
-    before: takes steps below it only. restarts: takes only checkpoints of an earlier start of these
-    (ranks/torchrun_job.py), and returns None if none verifies; without it that is a ValueError, with the
-    reason for each checkpoint.
+    before: only steps below it are considered. restarts: starts of a torchrun job (ranks/torchrun_job.py);
+    only checkpoints of an earlier start of this job are considered, and the result is None if none verifies.
+    Without `restarts`, ValueError if there are checkpoints and none verifies, with the reason for each.
     """
     what = f"looking for checkpoints in {output_dir}"
     return on_rank0(what, lambda: _newest_verified(Path(output_dir), before, restarts))
@@ -104,7 +106,7 @@ def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> 
 
 
 def _check_states(directory: Path) -> dict[str, Any]:
-    """Return fastsft_state.json. ValueError if its types, or those of trainer_state.json, are unexpected."""
+    """Return fastsft_state.json. ValueError if it or trainer_state.json has unexpected types."""
     saved = read_run_state(directory)
     check_run_state(saved, directory / STATE_NAME)
     check_trainer_state(directory)
@@ -112,10 +114,11 @@ def _check_states(directory: Path) -> dict[str, Any]:
 
 
 def _verify(directory: Path) -> tuple[list[str], bool]:
-    """Return the faults of a checkpoint, and whether it was read now; prints a line if there are none.
+    """Return the faults of a checkpoint, and whether its files were read now.
 
-    A checkpoint that this process has read is not read again while its files are the same, unless one had
-    changed in the two seconds before: it could change again without a trace.
+    Prints a message if the checkpoint is intact. Files that this process has read are not read again while
+    their identities are the same. The result is not kept if a file changed in the two seconds before, because
+    another change could leave the same times.
     """
     path, identity = directory.resolve(), _identity(directory)
     known = _verdicts.get(path)
@@ -133,7 +136,7 @@ def _verify(directory: Path) -> tuple[list[str], bool]:
 
 
 def _problems(path: Path) -> tuple[list[str], bool]:
-    """Return the faults that keep `path` from being resumed, and if they are new. Links are followed."""
+    """Return the faults that keep `path` from being resumed, and whether they are new. Links are followed."""
     if not path.is_dir():
         return [f"a link that leads to no directory: {os.readlink(path)}"], True
     if is_transformers_checkpoint(path):
@@ -153,7 +156,7 @@ def _problems(path: Path) -> tuple[list[str], bool]:
 
 
 def _identity(directory: Path) -> _Identity:
-    """Describe every file by facts that change when it is replaced, or written to."""
+    """Return, for every file, facts that change when the file is replaced or written to."""
     files = []
     for path in sorted(directory.resolve().rglob("*")):
         status = path.lstat()
@@ -201,7 +204,7 @@ _STATE_FILES = ("optimizer-", "random-state-")
 
 
 def checkpoint_exists(directory: str | Path) -> bool:
-    """True, on every rank, if rank 0 sees `directory`. Collective."""
+    """True on every rank if rank 0 sees `directory`. Collective."""
     return first_existing(directory) is not None
 
 
@@ -212,10 +215,10 @@ def first_existing(*directories: str | Path) -> str | None:
 
 
 def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> str | None:
-    """Load weights and optimizer bit by bit as saved in `directory`, and nothing else. Collective.
+    """Load weights and optimizer state from the checkpoint `directory`, with the saved bits. Collective.
 
-    From a checkpoint that holds only the model (--save_only_model), load the weights in their saved type.
-    Returns the reason, and loads nothing, if the checkpoint does not verify or belongs to another run.
+    From a checkpoint that holds only the model (--save_only_model), loads the weights in their saved dtype.
+    Returns None; or the reason, without loading, if the checkpoint does not verify or belongs to another run.
     """
     trainer = run_of(trainer)
     try:
@@ -235,9 +238,10 @@ def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path
 
 
 def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
-    """Load the model, in its saved type, of a checkpoint whose training state alone is damaged. Collective.
+    """Load the model from a checkpoint of which only the training state is damaged. Collective.
 
-    Returns False, and loads nothing, if other files do not verify, or the checkpoint is of another run.
+    The weights keep their saved dtype. Returns False, without loading, if other files do not verify, or if
+    the checkpoint belongs to another run.
     """
     if not on_rank0(f"loading {directory}", lambda: _lacks_only_state(Path(directory))):
         return False
@@ -257,7 +261,10 @@ def _lacks_only_state(directory: Path) -> bool:
 
 
 def _has_only_model(directory: Path) -> bool:
-    """True if the checkpoint holds the model alone, undamaged; ValueError if that is damaged."""
+    """True if the checkpoint holds only a model, and is intact.
+
+    ValueError if it holds one that is damaged.
+    """
     if not holds_only_model(directory):
         return False
     problems = _C.verify_directory(str(directory))

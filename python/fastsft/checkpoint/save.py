@@ -1,4 +1,4 @@
-"""One save of a checkpoint on one rank: its part, its report to rank 0, and on rank 0 the commit."""
+"""One save of a checkpoint on one rank: the rank's part, its report to rank 0, and on rank 0 the commit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.timed_store import SilentStoreError
 from fastsft.runtime.launch import launch
 
-_SILENCE_S = 30.0  # without a sign of life, after which a rank that writes counts as lost
-# The store is gone or stuck, as torchrun's goes with torchrun: reports then travel with the training group.
+_SILENCE_S = 30.0  # seconds without a sign of life, after which a writing rank counts as lost
+# Errors of a store that has gone (torchrun's ends with torchrun) or is stuck. Reports then travel through the
+# training process group.
 _STORE_ERRORS = (StoreGoneError, SilentStoreError)
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass
 class Report:
-    """Outcome of one rank's part of a save. user: the failure is one that the user can fix."""
+    """The outcome of one rank's part of a save. user: True if `error` is a failure that the user can fix."""
 
     files: list[FileReport] = field(default_factory=list)
     ranges: list[RangeReport] = field(default_factory=list)
@@ -33,21 +34,25 @@ class Report:
     user: bool = False
 
     def blame(self, error: Exception) -> None:
-        """Note that the part has failed."""
+        """Record that the part has failed with `error`."""
         self.error, self.user = str(error) or type(error).__name__, isinstance(error, ValueError)
 
 
 class ReportExchange(StoreExchange):
-    """The reports of one save, which all ranks post and rank 0 collects. Made by every rank, in order.
+    """The reports of one save, which all ranks post and rank 0 collects.
 
-    Through the store, because threads next to the training must not take part in collectives.
+    All ranks construct it in the same order. It uses the store, because background threads must not take part
+    in collectives.
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__("save of a run", {"report": "saving"}, rank, world_size, _SILENCE_S)
 
     def reports(self) -> list[Report]:
-        """Return the reports of all ranks. RuntimeError if a rank has been silent for 30 s, or given up."""
+        """Return the reports of all ranks.
+
+        RuntimeError if a rank is silent for 30 s, or `give_up_in` ends the wait.
+        """
         try:
             return [Report(**post) for post in self.collect_patiently("report")]
         except SilentRankError as error:
@@ -60,25 +65,25 @@ class ReportExchange(StoreExchange):
             super().leave()
 
     def _check_presence(self, kind: str) -> None:
-        pass  # rank 0 alone decides about a save, and may be stopped for any time
+        pass  # rank 0 alone decides about a save, and may be suspended for any time
 
     def _ask(self, kind: str, work: Callable[[Any], T], end: float) -> T:
-        if self._world_size > 1 and launcher_is_gone():  # torch would log a backtrace
+        if self._world_size > 1 and launcher_is_gone():  # a call of the store would log a backtrace
             raise StoreGoneError("the launcher is gone")
         return super()._ask(kind, work, end)
 
 
 class Part(Protocol):
-    """This rank's part of a checkpoint: a staged copy, or the state itself."""
+    """This rank's part of a checkpoint: a staged copy of its state, or the live state."""
 
     def write(
         self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
     ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
-        """Write the part. Return digests of whole files, and of ranges of others."""
+        """Write the part. Return digests of whole files, and of ranges of shared files."""
 
 
 class LivePart:
-    """This rank's part as it is in the engine, which must not change while it is written."""
+    """This rank's live state in the engine, which must not change while it is written."""
 
     def __init__(self, engine: _C.Engine) -> None:
         self._engine = engine
@@ -93,11 +98,12 @@ class LivePart:
 
 
 class CheckpointSave:
-    """Writes this rank's part of `target` into the temporary directory `path`, in a thread of its own.
+    """Writes this rank's part of the checkpoint `target` into the temporary directory `path`.
 
-    part: a staged copy or the state itself, by its `write`. directory: the AtomicDirectory on rank 0, None
-    elsewhere. limit: save_total_limit, 0 keeps all. needed: bytes of the checkpoint. streamed: digests (on
-    rank 0) of model files that are written already, None when each rank writes its part of them.
+    directory: the AtomicDirectory on rank 0; None on other ranks. content: the small files. part: the state
+    to write. limit: save_total_limit; 0 keeps all. needed: bytes of the whole checkpoint. streamed: on rank
+    0, the digests of model files that are already written; None if each rank writes its part of the model
+    files.
     """
 
     def __init__(
@@ -116,34 +122,34 @@ class CheckpointSave:
         self._content, self._part, self._limit, self._streamed = content, part, limit, streamed
         self._rank, self._needed = launch().rank, needed
         self._exchange = ReportExchange(self._rank, launch().world_size)
-        self.failure: Exception | None = None  # this rank's own
-        self.verdict: Report | None = None  # on rank 0: the first report that has an error, or an empty one
-        self.report = Report()  # this rank's
-        self.is_stranded = False  # the store that reports travel through is gone
+        self.failure: Exception | None = None  # the failure of this rank
+        self.verdict: Report | None = None  # on rank 0: the first report with an error, or an empty report
+        self.report = Report()  # the report of this rank
+        self.is_stranded = False  # True if the store for reports has gone
         self._thread = threading.Thread(target=self._run, name="fastsft-save", daemon=True)
 
     def start(self) -> None:
-        """Write in the background; if the system gives no thread, before the training goes on."""
+        """Write on a background thread; if the system denies a thread, write now."""
         try:
             self._thread.start()
         except RuntimeError:
             self._run()
 
     def run_here(self) -> None:
-        """Write now, on this thread."""
+        """Write now, on the calling thread."""
         self._run()
 
     def done(self) -> bool:
-        """True if there is nothing to wait for: on rank 0 a verdict, elsewhere a store that is gone."""
+        """True if nothing is left to wait for: rank 0 has a verdict, or the store has gone."""
         return self.verdict is not None or self.is_stranded
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until this rank has nothing more to do for the save."""
+        """Wait until the background thread has ended, or for `timeout` seconds."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
     def give_up_in(self, seconds: float) -> None:
-        """Wait no longer than that for the reports of other ranks."""
+        """Wait at most `seconds` more for the reports of other ranks."""
         self._exchange.give_up_in(seconds)
 
     def _run(self) -> None:
@@ -170,7 +176,7 @@ class CheckpointSave:
                 self._directory.discard()
 
     def conclude(self, reports: list[Report]) -> None:
-        """Commit, on rank 0, after the reports have come through the training group."""
+        """Commit, on rank 0, with reports that came through the training process group."""
         try:
             self.verdict = self._conclude(reports)
         except Exception as error:
@@ -196,7 +202,7 @@ class CheckpointSave:
         report.ranges = [range_tuple(item) for item in ranges]
 
     def _conclude(self, reports: list[Report]) -> Report:
-        """Commit if all ranks have written; else return the first failure."""
+        """Commit if all ranks have written. Return the first failure, or an empty report."""
         for rank, report in enumerate(reports):
             if report.error is not None:
                 at = f"rank {rank} failed: " if len(reports) > 1 else ""

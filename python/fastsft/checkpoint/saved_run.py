@@ -1,4 +1,4 @@
-"""A Trainer as checkpoints see it: the parts that they hold, and give back to it."""
+"""Protocols for the parts of a Trainer that checkpoints save and restore."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
 
 
 class ForeignStates(NamedTuple):
-    """Random states of a checkpoint of transformers. `states`: None for another number of ranks."""
+    """The random states in a checkpoint of transformers. states: None if it has another number of ranks."""
 
     states: RandomState | None
 
 
 class TrainerOfRun(Protocol):
-    """A fastsft Trainer."""
+    """A fastsft Trainer with its run."""
 
     @property
-    def run(self) -> SavedRun:
+    def _run(self) -> SavedRun:
         """Its running or last run."""
 
 
 def run_of(trainer: SavedRun | TrainerOfRun) -> SavedRun:
     """Return the run of a Trainer; a run is returned as it is."""
-    return getattr(trainer, "run", trainer)  # type: ignore[arg-type]
+    return getattr(trainer, "_run", trainer)  # type: ignore[arg-type]
 
 
 class SavedPlan(Protocol):
-    """Micro-batches and reductions of a run."""
+    """The plan of micro-batches and gradient reductions of a run."""
 
     token_budget: int
 
     @property
     def sync_each_batch(self) -> bool:
-        """True if gradients are reduced in every micro-batch, False if once a step."""
+        """True if gradients are reduced in every micro-batch, False if once per step."""
 
     def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
-        """Use the micro-batches and reductions of a checkpoint's plan; ValueError if they do not fit."""
+        """Use these values of a checkpoint's plan, unless None. ValueError if they do not fit into memory."""
 
 
 class SavedRun(TrainedRun, Protocol):
-    """A run as checkpoints see it (trainer/run.py)."""
+    """The part of a run (trainer/run.py) that checkpoints use."""
 
     resumed_states: dict[str, Any] | None
     foreign_states: ForeignStates | None
 
     @property
     def bytes_at_end(self) -> int:
-        """Bytes of the models that the program writes after `train`; 0 if unknown."""
+        """Size in bytes of the models that the program writes after `train`; 0 if unknown."""
 
     @property
     def launched_by(self) -> Mapping[str, str]:
@@ -64,15 +64,15 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def step_args(self) -> TrainingArguments:
-        """Arguments with the values that a later change does not reach."""
+        """A copy of the arguments that later changes of the arguments do not affect."""
 
     @property
     def planner(self) -> SavedPlan:
-        """Micro-batches and reductions."""
+        """Plan of micro-batches and gradient reductions."""
 
     @property
     def plan(self) -> RunPlan:
-        """Steps and epochs."""
+        """Steps and epochs of the run."""
 
     @property
     def tokenizer(self) -> object:
@@ -80,21 +80,21 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def train_dataset(self) -> object:
-        """As it was given."""
+        """Training data as passed to the Trainer."""
 
     @property
     def train_rows(self) -> TokenRows:
-        """The rows of it."""
+        """Rows of the training data."""
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """Of the data to evaluate on."""
+        """Rows of the evaluation data, by name if there are several sets; None without evaluation data."""
 
     def loop_state(self) -> Mapping[str, object]:
-        """Return losses, bad steps, loss scale and pending work, as in fastsft_state.json."""
+        """Return losses, bad steps, loss scale and due actions, in the form of fastsft_state.json."""
 
     def reading_position(self) -> ReadPosition | None:
-        """Return the random states from which rows that were read ahead are read again."""
+        """Return the random states from which a resumed run reads untrained rows again, or None."""
 
     def save_failed(self, directory: Path) -> None:
-        """This checkpoint could not be written, and the run may go on."""
+        """Note that the checkpoint `directory` could not be written, while the run may go on."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a running loop: the training thread copies, other threads write."""
+"""Checkpoints during training: the training thread copies the state, a background thread writes it."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from fastsft.runtime.messages import tell
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun
 
-_MASTER_BYTES = 4  # per parameter
-_WORTH_SAYING = 1.0  # seconds that training waited for the save before
-_GRACE = 30.0  # seconds for the reports of other ranks after an error on this one
+_MASTER_BYTES = 4  # bytes of a float32 master weight
+_WORTH_SAYING = 1.0  # a longer wait for the earlier save, in seconds, is reported
+_GRACE = 30.0  # seconds to wait for the reports of other ranks after an error on this rank
 
 
 class CheckpointSaver:
-    """Saves checkpoints of `trainer`, at most one at a time during training. Every rank has one.
+    """Saves checkpoints of `trainer`, one at a time. Every rank has a saver.
 
-    `save`, `poll` and `wait` are collective: all ranks call them in the same order, from the thread that
-    trains, and all of them raise when a save failed on any rank (RuntimeError; ValueError for what the user
-    can fix). With `--on_save_error continue` they print one line instead, and training goes on.
+    `save`, `poll` and `wait` are collective: all ranks call them in the same order, from the training thread.
+    If a save fails on any rank, they raise on all ranks (RuntimeError, or ValueError for what the user can
+    fix). With `--on_save_error continue` they print a message instead, and training goes on.
     """
 
     def __init__(self, trainer: SavedRun | TrainerOfRun) -> None:
         self._trainer = run_of(trainer)
         self._save: CheckpointSave | None = None
         self._latest: Path | None = None
-        self._mode: SaveMode | None = None  # chosen by the first save, for all
+        self._mode: SaveMode | None = None  # chosen by the first save for all saves
         self._behind = bool(self._trainer.args.async_save)
         self._staging: _C.CheckpointStaging | None = None
 
     def save(self, directory: str | Path) -> None:
-        """Save the state as it is now to `directory`; on return training may go on changing it."""
+        """Save the current state to `directory`. Training may change the state again once this returns."""
         target = Path(directory)
         self.wait_before(target)
         self._latest = target
         try:
             self._begin(target)
-        except Exception as error:  # the other ranks have heard of it, too, and act by the same policy
+        except Exception as error:  # all ranks have the error, and the same policy
             self._failed(target, error)
 
     def wait_before(self, directory: str | Path) -> None:
-        """Wait for the save in flight, if any, before that to `directory` begins."""
+        """Wait for the save in flight, if any, before the save to `directory` begins."""
         earlier, started = self._save, time.monotonic()
         self.wait()
         waited = time.monotonic() - started
@@ -63,10 +63,10 @@ class CheckpointSaver:
             tell(f"{Path(directory).name}: waited {waited:.1f} s for {earlier.target.name} to be written")
 
     def check_room(self) -> None:
-        """Check, before the first step, that the next checkpoint and the final files have room. Collective.
+        """Check that the disk has room for a checkpoint and the final models. Collective.
 
-        Leftovers of a crash are removed first. RuntimeError (_C.FileError) without room; with
-        `--on_save_error continue` a line.
+        Called before the first step. Files of an interrupted save are removed first. RuntimeError
+        (_C.FileError) if there is too little room; with `--on_save_error continue` a warning.
         """
         trainer, folder = self._trainer, Path(self._trainer.args.output_dir or ".")
 
@@ -83,12 +83,12 @@ class CheckpointSaver:
         agreement.settle(None)
 
     def poll(self) -> None:
-        """Finish the save in flight if it is done, without waiting for it; called after every step."""
+        """Finish the save in flight if it is done, without waiting; called after every step. Collective."""
         if self._save is not None and on_any_rank(self._save.done()):
             self._settle()
 
     def wait(self) -> None:
-        """Wait for the save in flight, until it is a checkpoint or has failed."""
+        """Wait until the save in flight is committed or has failed. Collective."""
         if self._save is not None:
             self._settle()
 
@@ -98,17 +98,18 @@ class CheckpointSaver:
         return self._save is not None
 
     def has(self, directory: str | Path) -> bool:
-        """True if the newest save was to `directory` and has not failed; it may be in flight."""
+        """True if the latest save was to `directory` and has not failed; it may still be in flight."""
         return self._latest == Path(directory)
 
     def remember(self, directory: Path | None) -> None:
-        """Note that the current state is that of an existing checkpoint; None: of none."""
+        """Note that the checkpoint `directory` holds the current state; None: no checkpoint does."""
         self._latest = directory
 
     def abandon(self, error: BaseException) -> None:
-        """Give the save in flight a last chance after an error on this rank alone; raises nothing.
+        """Let the save in flight finish, for a limited time, after `error` on this rank alone. Raises
+        nothing.
 
-        After a second Ctrl-C nobody waits, not even for this rank's own part.
+        After a KeyboardInterrupt (a second Ctrl-C) it does not wait at all.
         """
         save, self._save = self._save, None
         if save is None:
@@ -151,7 +152,7 @@ class CheckpointSaver:
         )
         try:
             path = agreement.settle(directory.path if directory is not None else None)[0]
-            if path is None:  # what has the name is protected
+            if path is None:  # a protected directory has the target's name
                 self._latest = None
                 trainer.save_failed(target)
                 return
@@ -204,7 +205,7 @@ class CheckpointSaver:
         return self._staging
 
     def _choose(self, path: str, agreement: AllOrNone) -> SaveMode:
-        """Choose the mode of all saves of this run; the first save decides, and prints exceptions."""
+        """Return the mode of all saves, which the first save chooses; print why if it is not parallel."""
         if self._mode is not None:
             return self._mode
         self._mode, why = agreed_save_mode(self._trainer.args, path, agreement)
@@ -234,7 +235,7 @@ class CheckpointSaver:
         content: CheckpointContent,
         agreement: AllOrNone,
     ) -> None:
-        """Write the whole state through rank 0, or the first rank of every node; training waits."""
+        """Write the whole state on rank 0, or on local rank 0 of every node, while training waits."""
         args, engine, form = self._trainer.args, self._trainer.engine, content.form
         here = writes_small_files(args)
         writes = here if args.save_on_each_node else None
@@ -264,9 +265,10 @@ class CheckpointSaver:
 
 
 def save_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> None:
-    """Save one checkpoint and wait until it is there. Collective. Raises as CheckpointSaver.
+    """Save one checkpoint and wait until it is committed. Collective.
 
-    A script's changes of a given model are saved. ValueError for parameters that the engine does not have.
+    If a script gave the model as an object, its changes of that object are saved. Raises as CheckpointSaver
+    does. ValueError for parameters that the engine does not have.
     """
     trainer = run_of(trainer)
     trainer.model.load_weights_before_save("save_checkpoint")
@@ -277,7 +279,7 @@ def save_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> 
 
 
 def _check_room(trainer: SavedRun, folder: Path) -> int:
-    """Return the bytes that a checkpoint in `folder` needs; _C.FileError if they are not free."""
+    """Return the size in bytes of a checkpoint in `folder`. _C.FileError if the disk has less room."""
     recover(folder)
     needed = needed_bytes(trainer)
     check_free_space(folder, needed)
@@ -285,9 +287,9 @@ def _check_room(trainer: SavedRun, folder: Path) -> int:
 
 
 def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
-    """RuntimeError unless a checkpoint has room, if one will be saved, and after it the final models.
+    """Raise RuntimeError unless the disk has room for a checkpoint, if any is due, and the final models.
 
-    If rotation removes a checkpoint for the new one, its room is left for the models.
+    If rotation will delete an old checkpoint, its space counts as free for the models.
     """
     recover(folder)
     checkpoint, models = needed_bytes(trainer) if _will_save(trainer) else 0, trainer.bytes_at_end
@@ -305,7 +307,7 @@ def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
 
 
 def _will_save(trainer: SavedRun) -> bool:
-    """True if a checkpoint follows; with `--save_strategy best` the first evaluation makes one."""
+    """True if a checkpoint will be saved; with `--save_strategy best` the first evaluation saves one."""
     state, strategy = trainer.state, trainer.args.save_strategy
     if strategy == "best":
         return trainer.args.eval_strategy != "no" and state.best_global_step is None
@@ -313,7 +315,7 @@ def _will_save(trainer: SavedRun) -> bool:
 
 
 def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory | None:
-    """Make the temporary directory; None, with a line, if `target` is protected and stays."""
+    """Make the temporary directory of a save. If `target` is protected, print a message and return None."""
     if why := _C.protection_of(str(target)):
         tell(f"{target} is not saved: {why}; training goes on")
         return None
@@ -325,7 +327,7 @@ def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory | Non
 
 
 def needed_bytes(trainer: SavedRun) -> int:
-    """Return the bytes of a checkpoint: model files, and training state unless the model alone is saved."""
+    """Return the size in bytes of a checkpoint: model files and, unless --save_only_model, training state."""
     state = (
         0
         if trainer.args.save_only_model

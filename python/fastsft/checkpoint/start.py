@@ -1,5 +1,7 @@
-"""Things to do before a run starts in an output directory: keep its template's date, resume after a restart
-of torchrun, and archive checkpoints that it does not continue.
+"""Preparations before a run starts in an output directory.
+
+The date for the chat template is restored, a restart by torchrun resumes, and checkpoints that the run does
+not continue are archived.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ T = TypeVar("T")
 
 
 def restore_template_date(data_args: T, args: TrainingArguments) -> T:
-    """Return DataArguments with the day that the resumed run gave its chat template. Collective.
+    """Return DataArguments with the date that the resumed run used in its chat template. Collective.
 
-    A copy, or `data_args` itself: if they name a day, if nothing is resumed, or if the template asked for no
-    day.
+    Returns `data_args` itself if it sets a date, if nothing is resumed, or if the template used no date;
+    otherwise a copy.
     """
     if getattr(data_args, DATE, None) is not None or args.no_resume:
         return data_args
@@ -55,12 +57,12 @@ def _first_day(args: TrainingArguments) -> str:
             request = content.get("request", content)
             return date.fromisoformat(request[DATE]).isoformat()
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            continue  # faults of a checkpoint are told when it is verified
+            continue  # faults of a checkpoint are reported when it is verified
     return ""
 
 
 def _records(args: TrainingArguments) -> Iterator[Path]:
-    """Yield the files that may name the day, the newest first."""
+    """Yield the files that may contain the date, the newest first."""
     named, folder = args.resume_from_checkpoint, Path(args.output_dir or ".")
     if isinstance(named, str):
         yield Path(named) / STATE_NAME
@@ -70,11 +72,11 @@ def _records(args: TrainingArguments) -> Iterator[Path]:
 
 
 def resume_after_torchrun_restart(args: TrainingArguments) -> None:
-    """Ignore --no_resume and --resume_from_checkpoint if this job has a checkpoint of its own. Collective.
+    """Reset --no_resume and --resume_from_checkpoint if this torchrun job has already saved. Collective.
 
-    These flags say how a job begins. If torchrun has started its ranks again, and `output_dir` has a
-    checkpoint of the same job that can be resumed, `args` lose them, with a line, and the run resumes as
-    without them. Checkpoints of other runs do not count.
+    These flags apply to the first start of a job. If torchrun has restarted the ranks, and `output_dir` has a
+    checkpoint of the same job that can be resumed, both flags are reset in `args`, with a message, so that
+    the run resumes. Checkpoints of other runs do not count.
     """
     named = isinstance(args.resume_from_checkpoint, str)
     if not named and not args.no_resume:
@@ -94,10 +96,10 @@ def resume_after_torchrun_restart(args: TrainingArguments) -> None:
 def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None) -> None:
     """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>. Collective.
 
-    For a run that starts from step 0: its rotation would count earlier checkpoints, and the next resume would
-    take one. Nothing is deleted; rank 0 prints a line if there were any. A link is renamed itself.
-    Directories of other programs stay. ValueError, before anything is renamed, if `source`, the model that
-    the run begins with, is in one of the checkpoints.
+    Called for a run that starts from step 0: its rotation would count the old checkpoints, and the next
+    resume would use one of them. Nothing is deleted; rank 0 prints a message if it renames any. Of a symbolic
+    link, the link itself is renamed. Directories of other programs keep their names. source: the model that
+    the run begins with. ValueError, before anything is renamed, if `source` is inside one of the checkpoints.
     """
     what = f"putting the checkpoints of {output_dir} aside"
     on_rank0(what, lambda: _archive(Path(output_dir), "--no_resume", lambda name: True, source))
@@ -106,17 +108,18 @@ def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None
 def archive_abandoned(
     output_dir: str | Path, checkpoint: str | Path | None, source: str | Path | None = None
 ) -> None:
-    """Archive, as `archive_checkpoints`, those that a run from `checkpoint` leaves behind. Collective.
+    """Archive the checkpoints that a run from `checkpoint` abandons. Collective.
 
-    These are the checkpoints of later steps, or all if `checkpoint` is None (the run starts from step 0) or
-    outside `output_dir`: the next automatic resume would take one of them for the end of this run.
+    They are renamed as by `archive_checkpoints`. They are the checkpoints of later steps; or all of them, if
+    `checkpoint` is None (the run starts from step 0) or outside `output_dir`. Otherwise the next automatic
+    resume would use one of them instead of this run's.
     """
     what = f"putting checkpoints of {output_dir} aside"
     on_rank0(what, lambda: _archive_abandoned(Path(output_dir), checkpoint, source))
 
 
 def _archive_abandoned(output_dir: Path, checkpoint: str | Path | None, source: str | Path | None) -> None:
-    # The path itself, and not the target of a link.
+    # abspath, and not resolve, because the path itself counts and not the target of a link.
     path = Path(os.path.abspath(checkpoint or ""))
     own = checkpoint is not None and path.parent.resolve() == output_dir.resolve()
     step = _step_of(path.name) if own else None
@@ -150,7 +153,7 @@ def _archive(output_dir: Path, why: str, is_meant: Callable[[str], bool], source
 
 
 def _rename(path: Path, target: Path) -> bool:
-    """Rename a checkpoint; False, with a line, if it is protected."""
+    """Rename a checkpoint. If it is protected, print a message and return False."""
     return removed(lambda: path.rename(target), path)
 
 

@@ -1,4 +1,4 @@
-"""trainer_state.json and fastsft_state.json have the types that a resumed run counts on."""
+"""Checks that trainer_state.json and fastsft_state.json have the types that a resumed run expects."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from typing import Any, TypeAlias
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json
 
-_MOST = 2**53  # every reader of JSON has integers up to this alike
+_MOST = 2**53  # all JSON readers represent integers up to this exactly
 
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list whose items all have one shape."""
+    """The shape of a list whose items all have the shape `item`."""
 
     item: Shape
 
 
 @dataclass(frozen=True)
 class Optional:
-    """The key may be missing, or its value null."""
+    """The shape of a key that may be missing or null."""
 
     shape: Shape
 
 
 class Count:
-    """An integer from 0 to 2^53."""
+    """The shape of an integer from 0 to 2^53."""
 
 
 class Number:
-    """An integer or a finite number."""
+    """The shape of a finite integer or floating-point number."""
 
 
 Shape: TypeAlias = "type | ListOf | Optional | Mapping[str, Shape]"
 
 
 def misfit(value: object, shape: Shape, where: str) -> str | None:
-    """Describe the first place where `value` misses the `shape`; None if it fits.
+    """Return a message about the first place where `value` does not have the `shape`; None if it has.
 
-    shape: a class (`str`, `bool`, `dict`, Count, Number), ListOf, or a mapping of keys to shapes. All keys
-    must be there unless they are Optional; other keys of the value may be anything.
+    shape: a class (`str`, `bool`, `dict`, Count, Number), a ListOf, or a mapping from keys to shapes. The
+    value must have all these keys, unless they are Optional, and may have further ones. where: begins the
+    message.
     """
     if isinstance(shape, Optional):
         return None if value is None else misfit(value, shape.shape, where)
@@ -88,7 +89,7 @@ def _sentence(where: str, expected: str, value: object) -> str:
     return f"{where}: expected {expected}, got {text if len(text) <= 40 else text[:40] + '...'}"
 
 
-# Long runs that log every step have long histories.
+# Large, because long runs that log every step have long histories.
 MOST_STATE_BYTES = 4 * MOST_TOKENIZER_BYTES
 _CALLBACK: Mapping[str, Shape] = {"args": dict, "attributes": dict}
 _TRAINER_STATE: Mapping[str, Shape] = {
@@ -154,7 +155,7 @@ _DUE = set(_OF_DUE)
 
 
 def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
-    """ValueError, naming the key, unless a run can go on from the checkpoint's trainer_state.json.
+    """Raise ValueError, with the key, unless trainer_state.json has the types that a resume needs.
 
     writer: name of the program that wrote the file, for messages.
     """
@@ -169,7 +170,7 @@ def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
 
 
 def check_run_state(content: dict[str, Any], path: Path) -> None:
-    """ValueError, naming the key, unless fastsft_state.json has the types that fastsft writes."""
+    """Raise ValueError, with the key, unless fastsft_state.json has the types that fastsft writes."""
     _require(misfit(content, _RUN_STATE, str(path)))
     unknown = set(content.get("due") or {}) - _DUE
     _require(f"{path}: due: unknown keys {sorted(unknown)}" if unknown else None)

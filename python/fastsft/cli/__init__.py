@@ -1,1 +1,1 @@
-"""The `fastsft` command."""
+"""The `fastsft` command and its subcommands."""

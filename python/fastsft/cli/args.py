@@ -23,7 +23,7 @@ line wins.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return 0, or 1 if no argument is called NAME."""
+    """Print the table of arguments; return 0, or 1 if no argument has the given NAME."""
     parser = CommandParser(prog="fastsft args", description=__doc__)
     parser.add_argument("name", nargs="?", metavar="NAME", help="one argument; without: all")
     form = parser.add_mutually_exclusive_group()

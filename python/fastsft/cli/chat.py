@@ -27,7 +27,7 @@ _COMMAND = re.compile(r"/[a-z?]+$")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Load the model and answer until the input ends; return the exit status."""
+    """Load the model and answer questions until the input ends; return the exit status."""
     args = parse(arguments)
     try:
         started = time.perf_counter()
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _silence_libraries() -> None:
-    """Keep warnings from libraries out of replies; warnings while loading the model have been printed."""
+    """Turn off library warnings, which would appear between replies; loading has printed its own already."""
     warnings.simplefilter("ignore")
     library = sys.modules.get("transformers")
     if library is not None:
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 class Talk:
-    """A conversation in the terminal; `/reset` begins a new conversation."""
+    """A conversation with a model in the terminal; `/reset` begins a new one."""
 
     def __init__(self, model: ChatModel, args: argparse.Namespace) -> None:
         self._model, self._args = model, args
@@ -109,7 +109,7 @@ class Talk:
         self._reset()
 
     def run(self, questions: Iterable[str]) -> int:
-        """Answer all questions; return 1 if an answer failed."""
+        """Answer questions until /exit or the end of input; return 1 if an answer failed, else 0."""
         status = 0
         for question in questions:
             word = question.strip().lower()
@@ -149,7 +149,7 @@ class Talk:
         return 0
 
     def _keep(self, text: str) -> None:
-        """Add the reply to the conversation; drop it and its question if the template rejects it."""
+        """Add the reply to the conversation; drop a reply that the template rejects, and its question."""
         prompts = self._model.prompts
         reply = {"role": "assistant", "content": prompts.content(text)}
         if not reply["content"]:
@@ -174,7 +174,7 @@ class Talk:
 
 
 def _typed() -> Iterator[str]:
-    """Yield terminal lines, with line editing and history."""
+    """Yield lines typed in the terminal, with line editing and history."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401
     while True:

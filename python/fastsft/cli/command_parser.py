@@ -1,4 +1,4 @@
-"""Parser and output for all commands."""
+"""The argument parser and the output functions that all commands share."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from fastsft.runtime.terminal import fitted, visible
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse's parser without abbreviations, and without usage lines before an error."""
+    """argparse's parser, but it accepts no abbreviated options and prints errors without usage lines."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        """Print an error line, which names --help, to standard error; exit with status 2."""
+        """Print the error and a hint at --help to standard error as one line; exit with status 2."""
         line = visible(f"{self.prog}: error: {message}; {self.prog} --help lists what it takes")
         self.exit(2, f"{fitted(line, sys.stderr)}\n")
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse all arguments; exit with an error for unknown options, which names the nearest option."""
+        """Parse all arguments; exit with an error if options are unknown, naming the most similar one."""
         parsed, unknown = self.parse_known_args(args, namespace)
         self.refuse(unknown)
         return parsed
 
     def refuse(self, unknown: Sequence[str]) -> None:
-        """Exit with an error if `unknown` has arguments."""
+        """Exit with an error that names the arguments in `unknown`; do nothing if there are none."""
         if unknown:
-            options = [arg for arg in unknown if arg.startswith("-")] or unknown  # not their values
+            options = [arg for arg in unknown if arg.startswith("-")] or unknown  # without their values
             self.error(f"unknown: {', '.join(map(self._with_nearest, options))}")
 
     def _with_nearest(self, option: str) -> str:
@@ -46,14 +46,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def print_error(command: str, error: object) -> None:
-    """Print an error to standard error; control characters in quoted data become escapes."""
+    """Print an error of a command to standard error, with control characters escaped."""
     print_line(fitted(f"fastsft {command}: {visible(str(error))}", sys.stderr), sys.stderr)
 
 
 def print_line(text: str, stream: TextIO | None = None) -> None:
-    """Print to `stream`, default standard output; escape characters that its encoding lacks.
+    """Print a line to `stream` (default: standard output); escape characters that its encoding lacks.
 
-    A reader that has closed the pipe causes no error.
+    A closed pipe is no error.
     """
     to = stream or sys.stdout
     if isinstance(to, io.TextIOWrapper):
@@ -61,5 +61,5 @@ def print_line(text: str, stream: TextIO | None = None) -> None:
     try:
         print(text, file=to, flush=True)
     except BrokenPipeError:
-        # At exit the interpreter would flush the stream again, and fail again.
+        # Otherwise the interpreter would flush the stream at exit, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())

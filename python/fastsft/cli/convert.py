@@ -1,4 +1,4 @@
-"""`fastsft convert`, `fastsft merge` and `fastsft export`: a trained model in another form."""
+"""`fastsft convert`, `fastsft merge` and `fastsft export`: write a trained model in another form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def merge(arguments: Sequence[str]) -> int:
-    """Run `fastsft merge`; return the status as `main`."""
+    """Run `fastsft merge`; return an exit status as `main` does."""
     args = _parse_merge(arguments)
     try:
         size = parse_size(args.max_shard_size)
@@ -77,7 +77,7 @@ def _parse_convert(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse ADAPTER and OUT by position, or by FastChat's apply_lora flags."""
+    """Parse ADAPTER and OUT, given as positional arguments or by the flags of FastChat's apply_lora."""
     parser = CommandParser(
         prog="fastsft merge",
         description=_MERGE,
@@ -110,7 +110,7 @@ def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:
 
 
 def export(arguments: Sequence[str]) -> int:
-    """Run `fastsft export`; return the status as `main`."""
+    """Run `fastsft export`; return an exit status as `main` does."""
     args = _parse_export(arguments)
     out = args.directory / "Modelfile" if args.output is None else args.output
     try:
@@ -140,7 +140,7 @@ def _way_out(directory: Path) -> str:
 
 
 def modelfile(template: OllamaTemplate, directory: str) -> str:
-    """Return the text for a Modelfile; ValueError if the format cannot express the path or stop text."""
+    """Return the text of a Modelfile. ValueError if the format cannot express the path or the stop text."""
     for text in (directory, template.stop):
         if '"' in text or "\n" in text:
             raise ValueError(f"a Modelfile cannot hold {text!r}: it has a quotation mark or a line break")

@@ -25,13 +25,17 @@ from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 0 done, 1 failed, 2 wrong usage."""
+    """Run `fastsft data report` or `convert`; return 0 if done, 1 if failed, 2 for wrong usage."""
     args = parse(arguments)
     return int(args.run(args))
 
 
 def report(args: argparse.Namespace) -> int:
-    """Return 0 if something is learned, 1 if not or if training would stop at a record, 2 for wrong usage."""
+    """Print the report of a data set, and return the exit status.
+
+    The status is 0 if training would have targets, 1 if not or if training would stop at a record, 2 for
+    wrong usage.
+    """
     try:
         data_files(args.file)
         setup = setup_from(args, args.file)
@@ -72,12 +76,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-_NAMED = 5  # most faults that are printed
+_NAMED = 5  # the most issues that are printed
 _AS_ARRAY = {".json": True, ".jsonl": False}
 
 
 def add_convert_command(commands: argparse._SubParsersAction[CommandParser]) -> None:
-    """Add the parser for `fastsft data convert`."""
+    """Add the parser of `fastsft data convert`."""
     parser = commands.add_parser("convert", help="write records of any format as ShareGPT or messages")
     parser.set_defaults(run=convert, parser=parser)
     parser.add_argument(
@@ -100,7 +104,7 @@ def add_convert_command(commands: argparse._SubParsersAction[CommandParser]) -> 
 
 
 def convert(args: argparse.Namespace) -> int:
-    """Return 0 if OUT was written, 1 if IN cannot be read or converted, 2 for wrong usage."""
+    """Convert IN to OUT; return 0 if OUT was written, 1 if IN cannot be converted, 2 for wrong usage."""
     try:
         files = data_files(args.file)
         _check_out(args, files)
@@ -138,14 +142,14 @@ def _check_out(args: argparse.Namespace, files: list[DataFile]) -> None:
 
 
 class _FaultyError(Exception):
-    """Raised to leave OUT unwritten."""
+    """Raised inside the output's context, so that OUT is not written."""
 
     def __init__(self, summary: _C.ConvertSummary) -> None:
         self.summary = summary
 
 
 def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSummary:
-    """Convert into OUT, which gets its name only if all records were converted or faults are skipped."""
+    """Convert to OUT, which appears only if all records were converted or bad records may be skipped."""
     with contextlib.ExitStack() as stack:
         write_bad: Callable[[bytes], None] = _forget
         if args.report_bad is not None:
@@ -173,7 +177,7 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSumma
 
 
 def _check_calls(files: list[DataFile], summary: _C.ConvertSummary) -> None:
-    """Raise ValueError for data with tool calls, which neither written format can hold."""
+    """Raise ValueError if the data has tool calls, which neither output format can express."""
     for file, use in zip(files, summary.formats, strict=True):
         if has_calls(use):
             raise ValueError(
@@ -183,7 +187,7 @@ def _check_calls(files: list[DataFile], summary: _C.ConvertSummary) -> None:
 
 
 def _forget(_: bytes) -> None:
-    """Drop lines when --report_bad is not given."""
+    """Drop a line of the report, because --report_bad is not given."""
 
 
 def _fresh(path: Path) -> AbstractContextManager[NewFile]:

@@ -32,7 +32,7 @@ QUESTIONS = ("What is fastsft?", "Can you explain what a token is?")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make data and model, train, and print replies before and after; return the exit status."""
+    """Write data and a model, train, and print replies before and after; return the exit status."""
     args = parse(arguments)
     folder: Path = args.output_dir
     start = time.perf_counter()
@@ -77,7 +77,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def prepare(folder: Path) -> None:
-    """Make an empty, marked folder; FileExistsError if it holds files that the demo did not make."""
+    """Create the folder with the demo's mark, and remove what an earlier demo wrote there.
+
+    FileExistsError if the folder has files but no mark, and so was not made by the demo.
+    """
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(
             f"{folder} exists and was not made by fastsft demo; move it away, or choose another --output_dir"
@@ -91,12 +94,12 @@ def prepare(folder: Path) -> None:
 
 
 def packaged_conversations() -> str:
-    """Return the demo's data: ShareGPT JSON with single and double turns."""
+    """Return the demo's data: ShareGPT JSON, with conversations of one or two turns."""
     return (resources.files("fastsft.cli") / "demo_conversations.json").read_text(encoding="utf-8")
 
 
 def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama") -> int:
-    """Write a tokenizer trained on `data`, and random weights; return the parameter count."""
+    """Write a tokenizer trained on `data`, and a model with random weights; return its parameter count."""
     train_tokenizer(directory, texts(data), vocab_size=VOCAB_SIZE, model_max_length=MAX_LENGTH)
     sizes = {"vocab_size": VOCAB_SIZE, "max_positions": MAX_LENGTH, **SHAPE}
     config = small_config(model_type=model_type, tie_word_embeddings=True, **sizes)
@@ -104,7 +107,7 @@ def make_model(directory: Path, data: Path, seed: int, model_type: str = "llama"
 
 
 def texts(data: Path) -> Iterator[str]:
-    """Yield training texts for the tokenizer: the system prompt, and messages after their speakers' names."""
+    """Yield training texts for the tokenizer: the system prompt, and messages after their speaker's name."""
     names = {"human": "USER", "gpt": "ASSISTANT"}
     for record in json.loads(data.read_text(encoding="utf-8")):
         yield _C.find_chat_template("vicuna_v1.1").system
@@ -113,7 +116,7 @@ def texts(data: Path) -> Iterator[str]:
 
 
 def training_command(folder: Path, data: Path, *, steps: int, seed: int) -> list[str]:
-    """Return the command that a user would type, with FastChat's flags."""
+    """Return the training command with FastChat's flags, as a user would type it."""
     flags = {
         "model_name_or_path": folder / "untrained",
         "data_path": data,
@@ -133,7 +136,7 @@ def training_command(folder: Path, data: Path, *, steps: int, seed: int) -> list
 
 
 def shown_command(command: Sequence[str], width: int | None = None) -> str:
-    """Return a shell command over several lines, each flag next to its value."""
+    """Return the command as shell text, wrapped to `width` columns; each flag stays next to its value."""
     parts = " ".join(map(shlex.quote, command)).split(" --")
     room = (width or page_width()) - len("    --") - len(" \\")
     lines, flags = [parts[0]], ""
@@ -165,7 +168,7 @@ def indented(label: str, reply: str) -> str:
 
 
 def how_to_open(directory: Path) -> str:
-    """Return the chat command, and Python lines that open the model with transformers."""
+    """Return text with the chat command, and with Python lines that open the model with transformers."""
     return f"""
 To talk to it:
 

@@ -1,4 +1,4 @@
-"""Models with random weights and a small SentencePiece tokenizer, for the demo and for benchmarks."""
+"""Writes models with random weights and a small SentencePiece tokenizer, for the demo and for benchmarks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNK, BOS, EOS = "<unk>", "<s>", "</s>"
 
 
 def train_tokenizer(directory: Path, texts: Iterable[str], *, vocab_size: int, model_max_length: int) -> None:
-    """Write tokenizer.model, tokenizer_config.json and special_tokens_map.json for a Llama tokenizer.
+    """Train a Llama tokenizer on `texts`, and write its three files into `directory`.
 
-    Text is not normalised, and bytes spell missing characters, so that encoding and decoding lose nothing.
-    Ids: <unk> 0, <s> 1, </s> 2, 256 bytes, then the pieces.
+    Text is not normalised, and characters outside of the vocabulary are spelled as bytes, so that decoding
+    gives back every text. Ids: <unk> 0, <s> 1, </s> 2, then 256 bytes, then the learned pieces.
     """
     directory.mkdir(parents=True, exist_ok=True)
     replace_file(directory / "tokenizer.model", sentencepiece_bpe(texts, vocab_size))
@@ -30,7 +30,7 @@ def train_tokenizer(directory: Path, texts: Iterable[str], *, vocab_size: int, m
 
 
 def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
-    """Return a `tokenizer.model`, trained with Llama's settings."""
+    """Train SentencePiece's BPE with Llama's settings; return the content of `tokenizer.model`."""
     import sentencepiece
 
     model = io.BytesIO()
@@ -53,7 +53,7 @@ def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
 
 
 def tokenizer_config(model_max_length: int) -> dict[str, Any]:
-    """Return tokenizer_config.json for LlamaTokenizer: <s> in front, nothing after."""
+    """Return tokenizer_config.json for a LlamaTokenizer that adds <s> before a text, and nothing after it."""
     tokens = {
         str(index): {
             "content": token,
@@ -73,8 +73,8 @@ def tokenizer_config(model_max_length: int) -> dict[str, Any]:
         "eos_token": EOS,
         "unk_token": UNK,
         "clean_up_tokenization_spaces": False,
-        # If false, the tokenizer spells "USER" after </s> without its leading space, letter by letter here.
-        # Then FastChat's label rule miscounts and masks each conversation of two turns.
+        # If this were False, "USER" after </s> would be tokenized without a leading space, into single
+        # letters. FastChat's label rule would then miscount tokens, and mask each conversation of two turns.
         "legacy": True,
         "model_max_length": model_max_length,
         "padding_side": "right",
@@ -87,7 +87,7 @@ def write_json(path: Path, value: object) -> None:
     replace_file(path, json.dumps(value, indent=2) + "\n")
 
 
-# Additional config.json fields by family.
+# Further fields of config.json, by model family.
 _OWN_FIELDS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": False, "mlp_bias": False},
     "mistral": {"sliding_window": None},
@@ -110,7 +110,7 @@ def small_config(
     tie_word_embeddings: bool = False,
     model_type: str = "llama",
 ) -> dict[str, Any]:
-    """Return a `config.json`; `num_heads` must divide `hidden_size`."""
+    """Return a `config.json`. ValueError if `num_heads` does not divide `hidden_size`."""
     if hidden_size % num_heads:
         raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
     return {
@@ -142,7 +142,8 @@ def small_config(
 def write_random_model(directory: Path, config: dict[str, Any], seed: int = 0) -> int:
     """Write config.json and model.safetensors (float32); return the parameter count.
 
-    Matrices are normal with standard deviation `initializer_range`, norms are 1, biases 0.
+    Matrices are drawn from a normal distribution with standard deviation `initializer_range`. Norm weights
+    are 1, and biases are 0.
     """
     generator = torch.Generator().manual_seed(seed)
     weights = {

@@ -15,7 +15,7 @@ from fastsft.runtime.launch import launch
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return 0 if no check failed, 1 if a check failed, 2 for flags that training rejects."""
+    """Run the checks; return 0 if none failed, 1 if one failed, 2 for flags that training rejects."""
     own, argv = parse(arguments)
     try:
         if not argv:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the doctor's own options; return them, and the training flags."""
+    """Parse the doctor's own options; return them, and the remaining arguments (training flags)."""
     parser = CommandParser(
         prog="fastsft doctor",
         description=__doc__,
@@ -58,5 +58,5 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def _take_part(results: Iterable[Result]) -> None:
-    """Take part in the rendezvous, which ends before the first result; rank 0 makes the other checks."""
+    """Take part in the rendezvous, which ends before the first result. Only rank 0 makes further checks."""
     next(iter(results), None)

@@ -20,7 +20,11 @@ from fastsft.sources.readers import MAX_RECORD_BYTES
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return 0 if something is learned, 1 if not or if training would stop at a record, 2 for wrong usage."""
+    """Print the inspected records, and return the exit status.
+
+    The status is 0 if training would have targets, 1 if not or if training would stop at a record, 2 for
+    wrong usage.
+    """
     args = parse(arguments)
     try:
         seed = 0 if args.random and args.seed is None else args.seed
@@ -83,7 +87,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def write_page(path: Path, page: str) -> bool:
-    """Write the page; if that fails, print the error and return False."""
+    """Write the HTML page and return True; if that fails, print the error and return False."""
     try:
         write_for_flag(path, page, "--html")
     except (OSError, ValueError) as error:
@@ -94,7 +98,7 @@ def write_page(path: Path, page: str) -> bool:
 
 
 def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = True) -> None:
-    """Add --model and the flags that decide labels, named as in training."""
+    """Add --model and the flags that affect labels, under their names in training."""
     without, policy, limit = "", "", ""
     if not needs_model:
         without = "; without it lengths are bytes and labels those of spans"
@@ -135,7 +139,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
 
 
 def add_format_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --data_format."""
+    """Add the flag --data_format."""
     parser.add_argument(
         "--data_format",
         choices=["auto", *_C.data_formats()],
@@ -145,7 +149,7 @@ def add_format_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
-    """Return the setup for `data`; ValueError for contradicting options or an unusable model."""
+    """Return the setup that labels `data`. ValueError for contradictory options or an unusable model."""
     names = (
         "template",
         "chat_template_name",

@@ -16,7 +16,7 @@ from pathlib import Path
 import fastsft
 from fastsft.cli.command_parser import CommandParser
 from fastsft.runtime.errors import end_at_interrupt, raise_at_interrupt
-from fastsft.runtime.launch import no_script_runs
+from fastsft.runtime.launch import only_own_code
 from fastsft.runtime.messages import beside_result
 
 # name -> (function that takes arguments and returns an exit status, description)
@@ -43,7 +43,7 @@ COMMANDS = {
 }
 
 MODULES = ("train", "train_mem", "train_xformers")
-_RUNS = ("train", "demo")  # commands that print a log; others print a result
+_RUNS = ("train", "demo")  # commands that print a log; the other commands print a result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,21 +56,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(argv)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
-    if arguments is None:  # this process runs the command alone
+    if arguments is None:  # called as a program: this process runs this one command and exits
         end_at_interrupt()
     module, _, function = COMMANDS[parsed.command][0].rpartition(".")
     run = getattr(importlib.import_module(module), function)
     if arguments is None:
         raise_at_interrupt()
-        no_script_runs()
         gc.freeze()  # as run_script does
     try:
-        with contextlib.nullcontext() if parsed.command in _RUNS else beside_result():
+        with (
+            contextlib.nullcontext() if parsed.command in _RUNS else beside_result(),
+            only_own_code() if arguments is None else contextlib.nullcontext(),
+        ):
             return int(run(parsed.rest))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # at exit the interpreter would flush the stream again
+    except BrokenPipeError:  # otherwise the interpreter would flush the stream at exit, and fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -108,7 +110,7 @@ def print_path(arguments: Sequence[str]) -> int:
 
 
 def version() -> str:
-    """Return the installed version; a source tree that was not installed has none."""
+    """Return the installed version, or a text saying that this source tree is not installed."""
     try:
         return importlib.metadata.version("fastsft")
     except importlib.metadata.PackageNotFoundError:

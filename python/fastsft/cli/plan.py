@@ -35,7 +35,7 @@ from fastsft.planning.plan_choice import USEFUL_TOKENS, MemoryBudget, PlanReques
 from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
 from fastsft.runtime.launch import Launch
 
-# Training flags that affect memory; dropout does so for adapters on experts.
+# LoRA flags that affect memory. Dropout affects it only for adapters on experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
 
 
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the plan; return 1 if nothing fits, with a hint."""
+    """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.local_world_size is None:
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _taken(value: object) -> dict[str, Any]:
-    """Return argparse options for a flag with default `value`."""
+    """Return the keyword arguments of add_argument for a flag with the default `value`."""
     if isinstance(value, bool):
         return {"type": parse_bool, "nargs": "?", "const": True, "metavar": "True|False"}
     return {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
@@ -190,7 +190,7 @@ def _setting(args: argparse.Namespace) -> EngineSettings:
 
 
 def _model(args: argparse.Namespace) -> CausalLM:
-    """Open the model by its configuration alone; ValueError if --engine cannot train the model."""
+    """Open the model from its configuration alone. ValueError if --engine cannot train the model."""
     path = Path(args.model).expanduser()
     place = path.parent if path.is_file() else config_directory(args.model)
     return model_of(
@@ -199,7 +199,7 @@ def _model(args: argparse.Namespace) -> CausalLM:
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:
-    """Return the --gpu, whose memory is the default for --memory."""
+    """Return the data sheet of --gpu, and set --memory to that GPU's memory if it was not given."""
     if args.gpu is None:
         return None
     if args.device == "cpu":

@@ -16,7 +16,7 @@ from fastsft.doctor.verification.comparison import Difference, compare, open_wei
 from fastsft.reporting.console_text import page_width
 from fastsft.runtime.terminal import has_colour, visible
 
-# name -> (check, hint if its error has none)
+# name -> (check, hint that is printed if the check's error has none)
 CHECKS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "files": (files.check_files, "copy or download the directory again"),
     "config": (contents.check_config, "name a Hugging Face model directory of a supported family"),
@@ -28,7 +28,7 @@ CHECKS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "transformers": (library.check_library, "copy or download the directory again"),
     "state": (files.check_state, "take another checkpoint"),
 }
-# These checks replace equally named checks for adapters.
+# For an adapter, these checks replace the checks of the same names.
 _OF_ADAPTERS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
     "config": (contents.check_adapter_config, "copy adapter_config.json again"),
     "tensors": (contents.check_adapter_tensors, "copy the adapter again"),
@@ -38,7 +38,11 @@ _OF_ADAPTERS: dict[str, tuple[Callable[[ExaminedDirectory], str], str]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return 0 if no check failed and compared weights are equal, 1 if not, 2 without a directory."""
+    """Check or compare directories, and return the exit status.
+
+    The status is 0 if no check failed or the compared weights are equal, 1 if not, 2 if an argument is not a
+    directory.
+    """
     args = parse(arguments)
     try:
         for folder in filter(None, [args.directory, args.against]):
@@ -69,7 +73,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Result]:
-    """Yield each check's result. trust_remote_code: run the directory's own model class."""
+    """Yield each check's result. trust_remote_code: run the model class in the directory's own code."""
     subject, checks = ExaminedDirectory(directory, trusts_code=trust_remote_code), dict(CHECKS)
     if subject.is_adapter:
         del checks["tied weights"], checks["transformers"]
@@ -97,7 +101,7 @@ def _print_difference(difference: Difference) -> None:
 
 
 def print_results(results: Iterable[Result]) -> int:
-    """Print each result when its check ends; return 1 if a check failed, else 0."""
+    """Print each result as soon as its check ends; return 1 if a check failed, else 0."""
     seen = []
     for result in results:
         seen.append(result)

@@ -1,7 +1,8 @@
-"""FastChat's data functions and data sets; the modules below make labelled rows and batches.
+"""The data functions and data sets of FastChat's script; this package's modules make labelled rows and
+batches.
 
-As in FastChat's module, `train()` uses the objects that a script binds to these names
-(script_names/module_names.py).
+A script may assign its own objects to these names; `train()` then uses those objects, as FastChat's script
+would (script_names/module_names.py).
 """
 
 from typing import TYPE_CHECKING

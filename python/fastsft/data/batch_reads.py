@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Event
 
-# torch's loader reads items in this module.
+# Name of the torch module in which a data loader calls the data set's __getitem__.
 _FETCH = "torch.utils.data._utils.fetch"
 Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 class ReadBatch(NamedTuple):
-    """A batch: the numbers of its rows in the data set, and the items that were read."""
+    """A batch of items.
+
+    rows: the items' row numbers in the data set. items: the items themselves, collated.
+    """
 
     rows: list[int]
     items: list[BatchItem]
@@ -51,12 +54,18 @@ class ReadBatch(NamedTuple):
         return max((item.length for item in self.items), default=0)
 
     def number_of(self, place: int) -> int:
-        """Return an item's row number; the batch's first row if a collator changed the number of rows."""
+        """Return the row number of the batch's item `place`; the first row number if a collator changed the
+        number of items.
+        """
         return self.rows[place] if len(self.items) == len(self.rows) > place else self.rows[0]
 
 
 class ReadPosition(NamedTuple):
-    """Random states within an epoch: before its reader was made, and before the batch ahead was read."""
+    """Random states from which reading resumes within an epoch.
+
+    epoch: the state before the epoch's reader was made. ahead: the state before the batch that is read ahead;
+    None if worker processes read.
+    """
 
     epoch: RandomState
     ahead: RandomState | None
@@ -65,9 +74,10 @@ class ReadPosition(NamedTuple):
 class BatchReader:
     """Reads this rank's batches of `dataset`, in all epochs, like a single data loader.
 
-    order: returns the rows of an epoch; called once an epoch, before the first batch is read. sets_epoch: the
-    order comes from a sampler with epochs (accelerate then calls the data set's `set_epoch` on a lone rank
-    only). training: workers are seeded as transformers seeds them in training.
+    order: function that returns the row numbers of an epoch; called once per epoch, before the first batch is
+    read. batch_size: rows per batch. training: seed the worker processes as transformers does for training.
+    sets_epoch: the order comes from a sampler that has a `set_epoch`; accelerate then calls the data set's
+    own `set_epoch` only if there is a single rank.
     """
 
     def __init__(
@@ -93,7 +103,7 @@ class BatchReader:
         self._passes = 0
 
     def tell_epoch(self, epoch: int) -> None:
-        """Set the next pass's epoch, as accelerate's `set_epoch` does."""
+        """Set the epoch number of the next pass over the data, as accelerate's `set_epoch` does."""
         self._passes = epoch
         if self._tells_epoch:
             tell = getattr(self.dataset, "set_epoch", None)
@@ -101,13 +111,16 @@ class BatchReader:
             tell(epoch)
 
     def close(self) -> None:
-        """End worker processes that persist between epochs."""
+        """End the worker processes that persist between epochs."""
         iterator, self._loader._iterator = self._loader._iterator, None
         if isinstance(iterator, _MultiProcessingDataLoaderIter):
             iterator._shutdown_workers()
 
     def read(self, skip: int = 0, position: ReadPosition | None = None) -> EpochReads:
-        """Read an epoch from batch `skip` on. position: that of the run that is resumed."""
+        """Begin to read an epoch, from batch number `skip` on.
+
+        position: the saved position if a run is resumed.
+        """
         if not skip:
             self.tell_epoch(self._passes)
         self._batches.begin(self._passes)
@@ -116,7 +129,7 @@ class BatchReader:
 
 
 class EpochReads:
-    """An epoch's batches; one batch is read ahead, as accelerate's loader does."""
+    """The batches of one epoch. One batch is always read ahead, as accelerate's loader does."""
 
     def __init__(
         self, loader: DataLoader[Any], batches: _RankBatches, skip: int, position: ReadPosition | None
@@ -127,7 +140,8 @@ class EpochReads:
             position.epoch.set()
         self._epoch = RandomState.now()
         self._ahead_state: RandomState | None = None
-        # Workers have drawn random numbers for the skipped batches, so they read them again.
+        # The state of a worker's random generator is not saved: workers read the skipped batches again to
+        # restore it.
         again = skip if position is not None and self._workers else 0
         batches.skip = skip - again
         persists, earlier = loader.persistent_workers, loader._iterator
@@ -150,8 +164,9 @@ class EpochReads:
         return None if self._ahead is None else ReadPosition(self._epoch, self._ahead_state)
 
     def take(self) -> ReadBatch:
-        """Return the next batch. ValueError without a batch or for a faulty one; else the data set's
-        errors.
+        """Return the next batch.
+
+        ValueError if no batch is left or the batch is faulty. Errors of the data set pass through.
         """
         batch = self._ahead
         if batch is None:
@@ -172,7 +187,7 @@ class EpochReads:
             self._reads._shutdown_workers()
 
     def _next_from(self, state: RandomState) -> ReadBatch | None:
-        """Read a batch from the random state `state`, after the row order has been drawn."""
+        """Draw the row order, set the random state to `state`, and read a batch."""
         self._batches.settle()
         state.set()
         return self._next()
@@ -191,7 +206,11 @@ class EpochReads:
 
 
 class _RankBatches(Sampler[list[int]]):
-    """Row numbers of this rank's batches. skip: batches to omit from the next pass. sent: unread batches."""
+    """The row numbers of each of this rank's batches.
+
+    skip: number of batches to leave out of the next pass. sent: batches that the loader has requested and not
+    returned yet.
+    """
 
     def __init__(self, args: TrainingArguments, batch_size: int, order: Order) -> None:
         self._args, self._batch_size, self._order = args, batch_size, order
@@ -200,12 +219,12 @@ class _RankBatches(Sampler[list[int]]):
         self._settled: list[list[int]] | None = None
 
     def begin(self, epoch: int) -> None:
-        """Set the next pass's epoch."""
+        """Start a pass over epoch number `epoch`."""
         self._epoch, self.skip, self._settled = epoch, 0, None
         self.sent.clear()
 
     def settle(self) -> None:
-        """Draw the order now, before the first batch is requested."""
+        """Draw the row order of the epoch now, if it is not drawn yet."""
         if self._settled is None:
             args = self._args
             batches = _C.rank_micro_batches(
@@ -235,7 +254,7 @@ def _end_workers_with(owner: object, iterator: _MultiProcessingDataLoaderIter) -
 
 def _end_workers(done: Event, queues: list[Queue[Any]], workers: Sequence[BaseProcess]) -> None:
     if any(getattr(queue, "_closed", False) for queue in queues):
-        return  # torch has ended them
+        return  # torch has already told the workers to end
     done.set()
     for queue in queues:
         queue.put(None)
@@ -260,11 +279,15 @@ def _ended_within(batch: list[int], error: StopIteration) -> str:
 
 
 def worker_options(args: TrainingArguments, training: bool) -> dict[str, Any]:
-    """Return DataLoader's options about worker processes. training: they get transformers' seeds."""
+    """Return the DataLoader arguments for worker processes.
+
+    training: seed the workers as transformers does.
+    """
     workers: dict[str, Any] = {"num_workers": args.dataloader_num_workers}
     if args.dataloader_num_workers:
         if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
-            # Such processes begin in the working directory, and would import modules from it.
+            # A spawned process puts the working directory on sys.path; a module there could shadow an
+            # installed one.
             os.environ.setdefault("PYTHONSAFEPATH", "1")
         seeding = (args.dataloader_num_workers, args.process_index) if training else None
         workers |= {
@@ -277,7 +300,9 @@ def worker_options(args: TrainingArguments, training: bool) -> dict[str, Any]:
 
 
 def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
-    """Leave signals that save a checkpoint to the run, and seed a training worker as transformers does."""
+    """Ignore the signals that make the main process save a checkpoint, and seed a worker as transformers
+    does.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if seeding is None:
@@ -290,7 +315,9 @@ def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
 
 
 def draw_loader_seed() -> None:
-    """Draw the number that a torch data loader draws from the global generator at each iteration."""
+    """Draw one number from torch's global generator, as each iteration over a torch data loader does for its
+    seed.
+    """
     torch.empty((), dtype=torch.int64).random_()
 
 
@@ -299,9 +326,9 @@ def join_batches(
 ) -> tuple[_C.TokenDataset, list[int]]:
     """Join batches [micro-batch][rank] to a native data set; return also the row numbers of its rows.
 
-    rules: for reading the items. All batches are filled up to `size` rows, or to the longest batch, by rows
-    without tokens, which are never computed. ValueError as `append_item`, and for a batch with more than
-    `size` rows.
+    rules: how the items are read. Shorter batches are filled with rows without tokens, which are never
+    computed, up to `size` rows, or up to the longest batch if `size` is None. ValueError as in `append_item`,
+    and if a batch has more than `size` rows.
     """
     native, numbers = _C.TokenDataset(), []
     flat = [batch for ranks in batches for batch in ranks]
@@ -323,7 +350,10 @@ def join_batches(
 
 
 def check_ids(native: _C.TokenDataset, numbers: list[int], vocab_size: int) -> None:
-    """Raise ValueError, naming the row, if the model's vocabulary does not contain all ids."""
+    """Raise ValueError, naming the row, if a token id is not below `vocab_size`.
+
+    numbers: row numbers for the message.
+    """
     if native.max_id < vocab_size:
         return
     for place, number in enumerate(numbers):

@@ -1,4 +1,4 @@
-"""Apply a Trainer's `data_collator`, and cut padding off, before a batch is packed."""
+"""Apply a Trainer's `data_collator` to a batch, and cut off padding before the batch is packed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from fastsft.data.item_rules import LABELS, check_inputs, pads_left_unmasked
 from fastsft.originals.classes import LIBRARIES, is_own_object, replaced_methods_of
 from fastsft.originals.functions import is_written_in
 
-# Collators that stack or pad rows, which packing makes needless, and leave labels unchanged.
+# Collators that only stack or pad rows and leave labels unchanged. Packed rows need neither, so these
+# collators are not called.
 _STACKING = (
     "default_data_collator", "torch_default_data_collator", "numpy_default_data_collator", "default_collate",
     "DefaultDataCollator", "DataCollatorWithPadding", "DataCollatorForSeq2Seq",
 )  # fmt: skip
-_PADDING = _STACKING[-2:]  # these pad
+_PADDING = _STACKING[-2:]  # the ones that pad
 _IGNORED = -100
 # Keys that transformers' Trainer passes to a collator, unless --remove_unused_columns False.
 OF_FORWARD = (
@@ -27,18 +28,18 @@ OF_FORWARD = (
     "cache_position", "logits_to_keep", "kwargs", "label", "label_ids",
 )  # fmt: skip
 _COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids")
-_COUNTED = "num_items_in_batch"  # transformers' Trainer replaces this count
-_TAKEN = "a key"  # replaces a value that loaders drop
+_COUNTED = "num_items_in_batch"  # not checked: transformers' Trainer computes this count itself
+_TAKEN = "a key"  # stands for the value of a column that is not passed on
 
 
 class BatchItem(NamedTuple):
-    """An item without its padding, and its length with padding."""
+    """An item without its padding. length: its length in tokens with padding."""
 
     item: object
     length: int
 
 
-# A batch's items, or its fault: workers return either.
+# The items of a batch, or the error that a worker process returns in their place.
 BatchItems = list[BatchItem] | ValueError
 
 
@@ -48,10 +49,10 @@ def collator_name(collator: object) -> str:
 
 
 def only_stacks(collator: object) -> bool:
-    """True if `collator` is None or is known to only stack and pad: it is then never called.
+    """True if `collator` is None or is known to only stack and pad; it then need not be called.
 
-    A collator that pads on the left without a mask is called, because its padding is attended to. ValueError
-    if a known collator pads labels with a value that would be learned.
+    False for a collator that pads on the left without an attention mask, because its padding is attended to.
+    ValueError if a known collator pads labels with a value other than -100, which would be learned.
     """
     if collator is None:
         return True
@@ -77,9 +78,10 @@ def _is_of_libraries(collator: object) -> bool:
 class Collation:
     """Turns a batch's items into rows; passed to a data loader as `collate_fn`.
 
-    collator: called with the whole batch, as transformers' Trainer does, unless it only stacks. all_columns:
-    pass every key of an item, not only model arguments. needs_labels: a batch without labels is a fault.
-    keeps_padding: rows stay whole, a padding collator is called, and without a collator `tokenizer` pads.
+    collator: called with the whole batch, as transformers' Trainer does, unless it only stacks or pads.
+    all_columns: pass all keys of an item to the collator, not only arguments of the model's forward.
+    needs_labels: return an error for a batch without labels. keeps_padding: keep padding in the rows; a
+    collator that pads is then called, and if there is no collator, rows are padded by `tokenizer`.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Collation:
         self._needed = {"input_ids", "labels"} if needs_labels else {"input_ids"}
 
     def __call__(self, items: list[Any]) -> BatchItems:
-        """Return the rows of the batch, or a ValueError for a collator's bad result."""
+        """Return the items of the batch, or a ValueError if the collator's result cannot be used."""
         if self._collator is not None:
             batch = self._collator([self._taken(item) for item in items])
             fault = self._fault(batch)
@@ -138,17 +140,19 @@ class Collation:
 
 
 def cut(item: object) -> BatchItem:
-    """Return an item as arrays, cut after its last token that is attended to or learned.
+    """Convert an item to arrays, cut after the last token that is attended to or learned.
 
-    Keys that a model's forward does not take keep only their name: loaders drop their values. A dict stays a
-    dict, and another mapping does not become one, because columns are removed only from dicts
+    Keys that a model's forward does not take are kept without their values, which nothing reads later. A dict
+    is returned as a dict, and another mapping as a UserDict, because columns are removed only from dicts
     (item_rules.py).
     """
     if not isinstance(item, Mapping) or any(item.get(name) is None for name in _COLUMNS[:2]):
         return BatchItem(item, _length(item))
-    if isinstance(item, dict) and type(item) is not dict:  # item_rows.py reads it
+    # left as it is: item_rows.py reads the item by its own methods
+    if isinstance(item, dict) and type(item) is not dict:
         return BatchItem(item, _length(item))
-    if any(item.get(name) is not None for name in LABELS[1:]):  # item_rules.py chooses the key
+    # left as it is: item_rules.py chooses among several label keys
+    if any(item.get(name) is not None for name in LABELS[1:]):
         return BatchItem(item, _length(item))
     arrays: dict[str, Any] = {
         name: _array(item[name]) if name in _COLUMNS else _name_of(item[name]) for name in item
@@ -165,7 +169,9 @@ def cut(item: object) -> BatchItem:
 
 
 def _length(item: object) -> int:
-    """Return the length of an item that is not cut: an object, or an item with other label names."""
+    """Return the length of an item that `cut` leaves whole: one that is not a mapping, or has other label
+    keys.
+    """
     ids = item.get("input_ids") if isinstance(item, Mapping) else getattr(item, "input_ids", None)
     return len(ids) if ids is not None and hasattr(ids, "__len__") else 0
 
@@ -175,7 +181,7 @@ def _like(item: Mapping[str, Any], content: dict[str, Any]) -> Mapping[str, Any]
 
 
 def _array(value: object) -> object:
-    """Convert `value` to an array; None and other values stay, and are refused later."""
+    """Convert `value` to an array; return a value that numpy cannot convert as it is, to be refused later."""
     if value is None:
         return None
     try:
@@ -189,7 +195,9 @@ def _name_of(value: object) -> str | None:
 
 
 def _narrow(array: object, length: int, end: int) -> object:
-    """Return the first `end` elements of an array of `length`, as int32 if they fit."""
+    """Return the first `end` elements of an array with the shape [length], as int32 if they fit; others
+    unchanged.
+    """
     if not isinstance(array, np.ndarray) or array.shape != (length,):
         return array
     part = array[:end]

@@ -36,7 +36,10 @@ _MAX_MATERIALISED = 1 << 20
 def label_conversation_file(
     path: str, tokenizer: ChatTokenizer, settings: LabelSettings, options: FileOptions
 ) -> LabelledRows:
-    """Return labelled rows of a data file. DataError for a faulty record, ValueError as `check_tokenizer`."""
+    """Read a data file and return its labelled rows.
+
+    DataError for a faulty record; ValueError as in `check_tokenizer`.
+    """
     refuse_unused()
     digest_model(tokenizer)
     native = find_native_tokenizer(tokenizer)
@@ -60,14 +63,14 @@ def label_conversation_file(
     labelling = {**describe(labeller, settings.why), LIMIT: options.max_record_bytes}
     alike = dataclasses.replace(
         settings, template_date=labeller.options.template_date or None
-    )  # keep today's date
+    )  # rows that are labelled after midnight get the same date
     return LabelledRows(
         labelled, width, pad_id, spans, labelling, label_alike=functools.partial(_label_by, alike)
     )
 
 
 def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Label conversations as a file with these settings is labelled."""
+    """Label conversations as `label_conversation_file` labels a file with these settings."""
     native, spans = find_native_tokenizer(tokenizer), settings.mask_policy == "spans"
     if native is None and not spans:
         return label_sources(sources, tokenizer)
@@ -81,7 +84,7 @@ def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTo
 
 
 def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Label conversations as FastChat's `preprocess` does. Raises as `label_conversation_file`."""
+    """Label conversations as FastChat's `preprocess` does. Errors are those of `label_conversation_file`."""
     refuse_unused()
     refuse_template()
     if len(sources) > 1:
@@ -105,7 +108,8 @@ def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledR
 def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[int, int]:
     """Return model_max_length and the pad id; ValueError if FastChat's labels would be wrong or impossible.
 
-    any_pad: without a pad token, EOS or 0 pads rows (docs/spec/fastchat_labels.md, section 7.2).
+    any_pad: if the tokenizer has no pad token, rows are padded with EOS or, failing that, with id 0
+    (docs/spec/fastchat_labels.md, section 7.2).
     """
     if getattr(tokenizer, "padding_side", "right") != "right":
         raise ValueError("labels need right padding, got padding_side left; use --padding_side right")
@@ -136,11 +140,12 @@ def sources_of(raw_data: Sequence[Any]) -> list[Any]:
 
 
 def learned_sources(raw_data: Sequence[Any]) -> list[Any]:
-    """Return `sources_of` records of which every reply may be learned.
+    """Return `sources_of` the records, after a check that every reply in them may be learned.
 
-    DataError for a record with a field that says otherwise, because labelling conversations does not see it.
+    DataError if a field of a record excludes a reply from learning: the field is lost here, as only the
+    conversation is labelled.
     """
-    sources, plain = [], {"conversations", "id"}  # fields that never forbid learning
+    sources, plain = [], {"conversations", "id"}  # fields that never exclude a reply from learning
     for number, record in enumerate(raw_data):
         sources.append(_source_of(record, number))
         if isinstance(record, Mapping) and not record.keys() <= plain:
@@ -183,20 +188,21 @@ class _RecordFault:
         return self._text
 
 
-# A field `tools` with a list or a text that is neither empty nor null. In a text its last quote is escaped.
+# Matches a field `tools` whose value is a list or a text that is neither empty nor null. Inside a JSON string
+# the quote after `tools` would be escaped, so a mention in a message does not match.
 _TOOLS = re.compile(rb'"tools"\s*:\s*(?:\[\s*[^\]\s]|"\s*(?!null\s*"|\[\s*\]\s*")[^"\s])')
 _BLOCK = 1 << 20
-_KEPT = 1 << 10  # end of a block, where a field may begin that ends in the next block
-_AHEAD = 64  # bytes that must follow a match, which looks ahead
+_KEPT = 1 << 10  # bytes kept from the end of a block, since a field may begin there and end in the next block
+_AHEAD = 64  # bytes that must follow a match in the block, because the pattern looks ahead
 
 
 def detect_tools(
     settings: LabelSettings, tokenizer: object, spec: str, *, fetch: bool = True
 ) -> LabelSettings:
-    """Clear `has_tools` if no record has tools and the model has a template for them.
+    """Return `settings`, with `has_tools` False if the model has a tool template and no record has tools.
 
-    Reads the files once, for such a model only. spec, fetch: as `data_files`. A stream or an unreadable file
-    may have tools: labelling reports its faults.
+    Only for such a model are the files read, once. spec, fetch: as in `data_files`. A stream or an unreadable
+    file counts as having tools; the errors of the latter are reported when it is labelled.
     """
     is_own = settings.mask_policy == "spans" and settings.template in (None, MODEL)
     if not is_own or settings.chat_template_name is not None or tool_source(tokenizer) is None:
@@ -208,7 +214,7 @@ def detect_tools(
 
 
 def may_have_tools(files: Iterable[DataFile]) -> bool:
-    """False if no field `tools` in these files contains a tool."""
+    """Return False only if no field `tools` in the files contains a tool."""
     return any(file.is_stream or _has_tools(file) for file in files)
 
 

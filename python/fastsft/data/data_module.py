@@ -1,4 +1,4 @@
-"""`make_supervised_data_module`: make the data sets of a run from the files that its arguments name.
+"""Make the data sets of a run from the files that its arguments name (`make_supervised_data_module`).
 
 Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3.
 """
@@ -27,7 +27,7 @@ from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.readers import read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
 
-# Fields that also apply to rows of a script's own `preprocess`.
+# Arguments that also have an effect on rows that a script's own `preprocess` makes.
 _OF_ANY_ROWS = (
     "data_path",
     "eval_data_path",
@@ -41,12 +41,14 @@ _OF_ANY_ROWS = (
 
 
 def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
-    """Return `train_dataset` and `eval_dataset` (None without `eval_data_path`) from data files.
+    """Load and label the data files. Return {"train_dataset": ..., "eval_dataset": ...}.
 
-    data_args: `data_path`, `eval_data_path`, `lazy_preprocess`; in fastsft also `max_dropped` (DataError if a
-    larger fraction of conversations has no label) and `legacy_warnings`. Rank 0 prints a report of dropped
-    records. Every file is labelled here, once, also with `lazy_preprocess`; padded tensors are made on
-    access.
+    eval_dataset is None without `eval_data_path`.
+
+    data_args: an object with `data_path`, `eval_data_path` and `lazy_preprocess`, and optionally fastsft's
+    further arguments, such as `max_dropped` (DataError if a larger fraction of the conversations has no
+    label) and `legacy_warnings`. Rank 0 prints a report of dropped records. Every file is labelled here,
+    once, even with `lazy_preprocess`; padded tensors are made on access.
     """
     say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
@@ -58,7 +60,7 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
 
 
 def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> None:
-    """Print a line about rows that are both evaluated and trained."""
+    """Print a line on rank 0 if rows of the evaluation data are also in the training data."""
     rows, others = (getattr(dataset, "native", None) for dataset in (evaluated, trained))
     if launch().rank != 0 or not isinstance(rows, _C.TokenDataset) or not isinstance(others, _C.TokenDataset):
         return
@@ -67,10 +69,10 @@ def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> N
 
 
 def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
-    """Return the content of the data files for a script's `name`.
+    """Return the content of the data files for the object that a script assigned to `name`.
 
-    A class of the script's own gets json.load of the file, as in FastChat, unless --data_format asks for
-    ShareGPT records. `preprocess`, and a class derived from one of ours, get ShareGPT records.
+    A script's own class gets the parsed content of the file, as in FastChat, unless --data_format names a
+    format. `preprocess` and a class derived from one of fastsft's data sets get ShareGPT records.
     """
     if name == "preprocess" or data_format != "auto" or _labels_by_ours(current(name)):
         return read_records(files, data_format=data_format)
@@ -112,7 +114,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
 
 
 def refuse_label_flags(data_args: object, name: str) -> None:
-    """Raise ValueError for label flags, which have no effect on rows that a script makes."""
+    """Raise ValueError if a label flag is set, since the script's object `name` makes the rows without it."""
     for field in dataclasses.fields(DataArguments):
         value = getattr(data_args, field.name, field.default)
         is_asked = was_given(data_args, field.name) or value != default_of(field)

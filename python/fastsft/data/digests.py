@@ -1,4 +1,4 @@
-"""Digests of files and data sets, to recognise unchanged files and to compare ranks."""
+"""Compute digests of files and data sets, to recognise unchanged files and to compare ranks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fastsft.ranks.output_directory import file_system_of
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import open_regular, read_json_object
 
-# A file changed again this soon after its digest could keep the same times in its inode.
+# A file that changes twice within this time may keep the same modification time, so its digest is not stored.
 _UNSAFE_SECONDS = 2.0
 _WITHOUT_TIMES = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs", ""}
 _MOST_ENTRY_BYTES = 1 << 16
 
 
 def file_digest(path: str | Path, index: Path | None = None) -> str:
-    """Return the SHA-256 of a file's content, hexadecimal.
+    """Return the SHA-256 of a file's content in hexadecimal digits.
 
-    index: a directory that stores digests. A stored digest counts only if device, inode, size, modification
-    time (mtime) and inode change time (ctime, which no program can set) are unchanged, and if it was taken at
-    least two seconds after the later time. Files on memory file systems are always read, because writes
-    through a mapping change no time there.
+    index: a directory that stores digests of earlier calls. A stored digest is used only if the file's
+    device, inode, size, modification time (mtime) and inode change time (ctime, which no program can set) are
+    unchanged. It is stored only if both times are at least two seconds old. Files on memory file systems are
+    always read, because writes through a memory mapping do not change their times.
     """
     if index is not None and file_system_of(Path(path)) in _WITHOUT_TIMES:
         index = None
@@ -41,7 +41,8 @@ def file_digest(path: str | Path, index: Path | None = None) -> str:
             return str(stored["sha256"])
     started = time.time()
     with open_regular(path) as file:
-        # Pages changed through a mapping update mtime only when written: fsync makes later changes visible.
+        # A write through a memory mapping changes mtime only when the page is written back. After fsync, a
+        # later write through the mapping changes mtime again.
         with contextlib.suppress(OSError):
             os.fsync(file.fileno())
         identity = _identity(path)
@@ -69,25 +70,29 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _write(path: Path, value: dict[str, object]) -> None:
-    """Store an entry as far as possible; without it, the file is read again."""
+    """Store an entry if possible; an error is ignored, as the file can be read again."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(value))
 
 
-_WITHOUT_REFERENCES = 0  # version 0 of marshal's format: equal values have equal bytes
+# marshal's format version 0 has no references to shared objects, so equal values have equal bytes
+_WITHOUT_REFERENCES = 0
 
 
 def fingerprint_of(dataset: object) -> str | None:
-    """Return a datasets.Dataset's fingerprint, which may differ for equal contents; None for others."""
+    """Return the fingerprint of a datasets.Dataset, which may differ for equal contents; None for other
+    objects.
+    """
     return str(getattr(dataset, "_fingerprint", None)) if is_table(dataset) else None
 
 
 def digest_of_items(dataset: object) -> str | None:
-    """Return a digest of the items if reading them runs nobody's code; else None.
+    """Return a digest of the items if reading them runs no code of a script; else None.
 
-    Such data sets are lists and tuples of plain values, and datasets.Dataset, before its transform. Plain
-    values are numbers, texts, bytes, None, arrays, tensors, and dictionaries, lists and tuples of them.
+    This holds for lists and tuples of plain values, and for a datasets.Dataset, whose transform is not
+    applied. Plain values are numbers, texts, bytes, None, arrays, tensors, and dictionaries, lists and tuples
+    of plain values.
     """
     items: Iterable[Any]
     if is_table(dataset):
@@ -107,11 +112,11 @@ def digest_of_items(dataset: object) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """Yield the bytes of a plain value; TypeError for another."""
+    """Yield bytes that identify a plain value; TypeError if the value is not plain."""
     try:
         yield marshal.dumps(value, _WITHOUT_REFERENCES)
         return
-    except ValueError:  # it contains an array, a tensor or a value that is not plain
+    except ValueError:  # `value` contains an array, a tensor or an object that is not plain
         pass
     if type(value) is dict or type(value).__name__ == "BatchEncoding":
         yield marshal.dumps(list(value), _WITHOUT_REFERENCES) if _are_texts(value) else _refuse(value)
@@ -149,11 +154,11 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 
 def sampled_digest(path: str | Path) -> str:
-    """Return a quick digest of a large file: its size, and CRC-32C of 64 pieces of 4 KiB.
+    """Return a quick digest of a large file: its size and the CRC-32C of 64 pieces of 4 KiB.
 
-    Takes milliseconds, and tells if two ranks read different files. Files up to 256 KiB are read whole. In a
-    larger file a change between the pieces is missed: other weights or data are seen, a single changed byte
-    is not. OSError if the file cannot be read.
+    It takes milliseconds, to detect that two ranks read different files. Files up to 256 KiB are read whole.
+    In a larger file a change between the pieces is missed, so different weights or data are detected, but
+    perhaps not a single changed byte. OSError if the file cannot be read.
     """
     from fastsft import _C
 

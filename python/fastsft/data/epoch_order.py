@@ -1,6 +1,7 @@
 """Determine the order in which an epoch visits the rows (docs/spec/trainer_semantics.md, section 3).
 
-Native rows have lengths at once; other data sets are ordered by the samplers of transformers' Trainer.
+`epoch_order` is for native rows, whose lengths are known. The other functions order any data set, with the
+random numbers that the samplers of transformers' Trainer would draw.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from fastsft.data.collators import OF_FORWARD
 from fastsft.data.interfaces import SizedDataset, is_table
 from fastsft.data.token_rows import TokenRows, check_sized
 
-_LARGEST_MEGABATCH = 50  # batches
+_LARGEST_MEGABATCH = 50  # in batches of an accumulation group
 
 
 def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDArray[np.int64]:
-    """Return the row order in `epoch` by --train_sampling_strategy."""
+    """Return the order of the row numbers in `epoch`, according to --train_sampling_strategy."""
     if args.train_sampling_strategy == "sequential":
         return np.arange(len(rows), dtype=np.int64)
     if args.train_sampling_strategy == "group_by_length":
@@ -33,7 +34,9 @@ def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDA
 
 
 def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Return torch's global permutation in `epoch`; each epoch's loader draws a seed first."""
+    """Return the permutation that torch's global generator draws in `epoch`, after a seed for each epoch's
+    loader.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -47,9 +50,11 @@ def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int6
 def grouped_by_length(
     permuted: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], batch: int
 ) -> npt.NDArray[np.int64]:
-    """Divide `permuted` into megabatches, each sorted from long to short; the longest row of all comes first.
+    """Divide `permuted` into megabatches, and sort each by length, longest first. The longest row of all
+    comes first.
 
-    batch: rows of a rank's accumulation group. Source: docs/spec/trainer_semantics.md, section 3.4.
+    permuted: row numbers. lengths: tokens of each row. batch: number of rows that a rank accumulates in a
+    step. See docs/spec/trainer_semantics.md, section 3.4.
     """
     size = batch * max(1, min(len(permuted) // (4 * batch), _LARGEST_MEGABATCH))
     parts: list[Any] = [permuted[first : first + size] for first in range(0, len(permuted), size)]
@@ -63,9 +68,9 @@ Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Return the row order in training; by length, every item is read once here.
+    """Return the function that gives the row order of each training epoch.
 
-    ValueError for items without lengths.
+    For an order by length, every item is read once here; ValueError if an item has no token ids.
     """
     if args.train_sampling_strategy == "sequential":
         return lambda epoch: np.arange(len(dataset), dtype=np.int64)
@@ -77,7 +82,9 @@ def training_order(args: TrainingArguments, dataset: SizedDataset, processing_cl
 
 
 def evaluation_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Return the row order in evaluation: as they are, or by length as in training."""
+    """Return the function that gives the row order of an evaluation: unchanged, or by length as in
+    training.
+    """
     if args.train_sampling_strategy == "group_by_length":
         return _grouped(read_lengths(args, dataset, processing_class), args.eval_batch_size)
     return lambda epoch: np.arange(len(dataset), dtype=np.int64)
@@ -90,7 +97,7 @@ def _grouped(lengths: npt.NDArray[np.int64], batch: int) -> Order:
 def read_lengths(
     args: TrainingArguments, dataset: SizedDataset, processing_class: object
 ) -> npt.NDArray[np.int64]:
-    """Return the tokens of each item, as transformers' LengthGroupedSampler reads them."""
+    """Return the number of tokens of each item, read as in transformers' LengthGroupedSampler."""
     if is_table(dataset) and args.length_column_name in dataset.column_names:
         return np.asarray(dataset[args.length_column_name], dtype=np.int64)
     names = getattr(processing_class, "model_input_names", None) or ["input_ids"]
@@ -102,9 +109,11 @@ def read_lengths(
 
 
 def as_read(args: TrainingArguments, dataset: object) -> SizedDataset:
-    """Return `dataset` as transformers passes it to a loader: a datasets.Dataset loses the unused columns.
+    """Return `dataset` as transformers passes it to a loader: without unused columns if it is a
+    datasets.Dataset.
 
-    Its transform does not see them either. ValueError if no column is left, and as `check_sized`.
+    The transform of a datasets.Dataset does not see the removed columns either. ValueError if no column is
+    left, and as in `check_sized`.
     """
     if not args.remove_unused_columns or not is_table(dataset):
         return check_sized(dataset)

@@ -1,4 +1,7 @@
-"""Faults in conversation data. Each is a ValueError and also the error that FastChat's script raises."""
+"""Define errors in conversation data.
+
+Each is a ValueError and also of the class that FastChat's script raises.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,32 @@ from fastsft.data.interfaces import Fault
 
 
 class DataError(ValueError):
-    """Conversations that cannot be trained on; the message names the record and the expectation."""
+    """Error about conversations that cannot be trained on; the message names the record and what was
+    expected.
+    """
 
 
 class DataKeyError(DataError, KeyError):
-    """A missing field or an unknown role."""
+    """Error about a missing field or an unknown role."""
 
     def __str__(self) -> str:
         return ValueError.__str__(self)
 
 
 class DataIndexError(DataError, IndexError):
-    """An empty conversation."""
+    """Error about an empty conversation."""
 
 
 class DataTypeError(DataError, TypeError):
-    """A field of the wrong type."""
+    """Error about a field of the wrong type."""
 
 
 class DataAssertionError(DataError, AssertionError):
-    """User and assistant do not alternate."""
+    """Error about messages of user and assistant that do not alternate."""
 
 
 class DataRuntimeError(DataError, RuntimeError):
-    """A text that cannot be tokenised."""
+    """Error about a text that cannot be tokenised."""
 
 
 _KINDS: dict[str, type[DataError]] = {
@@ -46,9 +51,9 @@ _KINDS: dict[str, type[DataError]] = {
 
 
 def reading_hint(message: str) -> str:
-    """Return the way out for a message about an unreadable file; "" if there is none.
+    """Return advice to append to an error message about an unreadable file; "" if there is none.
 
-    Hints exist for text that is not UTF-8, and for a file that is not JSON from its first byte on.
+    There is advice for text that is not UTF-8, and for a file whose first byte shows that it is not JSON.
     """
     if "invalid UTF-8" in message:
         return "; iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
@@ -59,7 +64,7 @@ def reading_hint(message: str) -> str:
 
 @contextlib.contextmanager
 def hinted_reading() -> Iterator[None]:
-    """Add `reading_hint` to errors of the native reader."""
+    """Append `reading_hint` to the messages of the native reader's errors."""
     try:
         yield
     except ValueError as error:
@@ -70,10 +75,11 @@ def hinted_reading() -> Iterator[None]:
 
 
 def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_sound: int = 1) -> None:
-    """Raise the fault that FastChat would meet first: it renders all texts before it tokenises any.
+    """Raise the error that FastChat would raise first: FastChat renders all texts before it tokenises any.
 
-    num_faults: number of faults in a file, of which `faults` are the first; the message then names helpful
-    flags. num_sound: number of its other records; if 0, skipping records is no help.
+    num_faults: number of faulty records in a file, the first of which are in `faults`; with it, the message
+    names flags that help. num_sound: number of sound records in the file; if 0, the message does not suggest
+    to skip records.
     """
     if not faults:
         return
@@ -92,7 +98,7 @@ def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_soun
 
 
 def _ways_out(fault: Fault, may_skip: bool) -> str:
-    """Describe how a run can handle a bad record."""
+    """Return the part of the message that names flags for handling a bad record."""
     if fault.always_stops and fault.remark in ("not_json", "invalid_utf8"):
         return (
             "; FastChat's labels need every line; --mask_policy spans --template vicuna_v1.1 --on_bad_sample "
@@ -109,7 +115,7 @@ def _ways_out(fault: Fault, may_skip: bool) -> str:
 
 
 def format_titles() -> list[str]:
-    """Return the names of the data formats, for people."""
+    """Return the names of the data formats for messages."""
     from fastsft import _C
 
     return [_C.find_data_format(name).title for name in _C.data_formats()]

@@ -1,11 +1,11 @@
-"""Data sets and arguments of scripts, as far as fastsft reads them."""
+"""Define the attributes of a script's data sets and arguments that fastsft reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
-# The end of a message about a token without a row of the embedding.
+# End of an error message about a token id that has no row in the embedding.
 WITHOUT_ROW = (
     "call resize_token_embeddings(len(tokenizer)) of the model with transformers, save model and tokenizer "
     "into one directory, and name that; or do tokenizer and model not belong together?"
@@ -13,14 +13,14 @@ WITHOUT_ROW = (
 
 
 class SizedDataset(Protocol):
-    """A data set with a length and rows by number."""
+    """A data set that has a length and returns the row of a number."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
 
 
 class Table(Protocol):
-    """A datasets.Dataset; a name gives the column, a number the row."""
+    """A datasets.Dataset: `table[name]` is a column, `table[number]` a row."""
 
     @property
     def column_names(self) -> list[str]: ...
@@ -34,7 +34,7 @@ class Table(Protocol):
 
 
 class ScriptDataArguments(Protocol):
-    """Data arguments with at least FastChat's fields; a script's class may have no others."""
+    """Data arguments that have at least FastChat's fields, and perhaps no further ones."""
 
     @property
     def data_path(self) -> str: ...
@@ -43,7 +43,7 @@ class ScriptDataArguments(Protocol):
 
 
 class Fault(Protocol):
-    """A fault of a record: `_C.RecordError`, or one found in Python."""
+    """An error in a record: a `_C.RecordError`, or one that was found in Python."""
 
     @property
     def kind(self) -> str: ...
@@ -54,21 +54,21 @@ class Fault(Protocol):
 
 
 def is_table(dataset: object) -> TypeGuard[Table]:
-    """True for a datasets.Dataset; that library is not imported for this."""
+    """True for a datasets.Dataset. Compares names, so that the library datasets need not be imported."""
     kind = type(dataset)
     return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
 
 
 def is_from_datasets(records: object) -> bool:
-    """True for any data set of the library datasets, streamed or not."""
+    """True for any data set of the library datasets, including streamed ones."""
     return type(records).__module__.split(".")[0] == "datasets"
 
 
 def is_sized(dataset: object) -> TypeGuard[SizedDataset]:
-    """True for a data set with a length and rows by number."""
+    """True if `dataset` has a length and can be indexed."""
     return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
 
 
 def is_plain_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """True for a list or tuple, but not for derived classes."""
+    """True for a list or tuple, but not for an object of a derived class."""
     return type(value) in (list, tuple)

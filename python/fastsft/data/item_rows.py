@@ -1,4 +1,6 @@
-"""Convert items of a data set to native rows, with or without padding, as transformers reads them."""
+"""Convert the items of a data set to native rows, with or without padding, by the rules of transformers'
+Trainer.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ _IGNORED = -100
 def append_item(native: _C.TokenDataset, item: object, row: int, rules: ItemRules | None = None) -> int:
     """Add `item` without its padding to the _C.TokenDataset `native`, and return its length with padding.
 
-    item: a mapping, or an object with attributes, of tensors, arrays or lists [length]: `input_ids` and
-    `labels` (not shifted, -100: not learned; also `label_ids`, `label`), and optionally `attention_mask` (0:
-    no token sees this one; a short mask is filled with 0, a long one cut) and `position_ids`. row: its
-    number, for messages. rules: of the Trainer that reads the item; None: the keys above, others are dropped
-    silently. If the rules need no labels, an item without labels is not learned. ValueError for an item
-    without ids or labels, with mismatched shapes, or that fastsft cannot train as transformers does.
+    item: a mapping, or an object with attributes, whose values are tensors, arrays or lists [length]. It has
+    `input_ids`, `labels` (or `label_ids`, `label`; not shifted, -100 where nothing is learned), and
+    optionally `attention_mask` (0 hides a token from all tokens; a short mask is extended with 0, a long mask
+    is cut) and `position_ids`. row: the item's row number for messages. rules: the rules of the Trainer that
+    reads the item; by default the keys above are read and other keys silently dropped. If the rules need no
+    labels, an item without labels has no targets.
+
+    ValueError for an item without ids or labels, with mismatched shapes, or that fastsft cannot train with
+    the result of transformers.
     """
     rules = rules or ItemRules(is_quiet=True)
     item = _mapping(item, row, rules)
@@ -43,10 +48,11 @@ def append_item(native: _C.TokenDataset, item: object, row: int, rules: ItemRule
 def append_padded(
     native: _C.TokenDataset, item: object, row: int, rules: ItemRules | None = None
 ) -> npt.NDArray[np.int64] | None:
-    """Add all tokens of `item` to `native`, including padding, for outputs at each token; return its labels.
+    """Add all tokens of `item`, including padding, to `native`, and return its labels.
 
-    Arguments as `append_item`; returns None for an item without labels. ValueError as there, and if the
-    model's attention gives other outputs at padding than the engine.
+    Used if outputs at every token are wanted. Arguments are those of `append_item`; the result is None for an
+    item without labels. ValueError as in `append_item`, and if the model's attention computes other outputs
+    at padding than the engine does.
     """
     rules = rules or ItemRules(is_quiet=True)
     item = _mapping(item, row, rules)
@@ -55,7 +61,7 @@ def append_padded(
     mask = _mask(item["attention_mask"], row) if "attention_mask" in columns else None
     needs = native.append_item(
         ids,
-        ids,  # as labels, so that no token is dropped
+        ids,  # all ids are labels, so that no token is dropped
         _positions(item["position_ids"], len(ids), row) if "position_ids" in columns else None,
         mask,
         has_mask=rules.adds_mask,
@@ -67,7 +73,10 @@ def append_padded(
 
 
 def _mapping(item: object, row: int, rules: ItemRules) -> Mapping[str, Any]:
-    """Return the keys and values that transformers takes: `items()` of a dict whose columns are removed."""
+    """Return the keys and values that transformers reads.
+
+    If columns are removed, transformers reads an object of a class derived from dict by its `items()`.
+    """
     if not isinstance(item, Mapping):
         return _attributes(item, row)
     if rules.removes_columns and isinstance(item, dict) and type(item) is not dict:
@@ -111,10 +120,10 @@ def _attributes(item: object, row: int) -> Mapping[str, Any]:
 
 
 def _array(value: object) -> npt.NDArray[Any]:
-    """Convert `value` to an array, of objects if its rows have different lengths."""
+    """Convert `value` to an array; the array has dtype object if the lists in `value` differ in length."""
     try:
         return np.asarray(value)
-    except (TypeError, RuntimeError):  # a tensor of a device, or one with a gradient
+    except (TypeError, RuntimeError):  # a tensor on a GPU, or one that requires a gradient
         if not hasattr(value, "detach"):
             raise
         return np.asarray(value.detach().cpu())
@@ -139,7 +148,7 @@ def _positions(value: object, length: int, row: int) -> npt.NDArray[Any]:
 
 
 def _mask(value: object, row: int) -> npt.NDArray[Any]:
-    """Return True for each token that can be seen."""
+    """Return a bool array: True for each token that other tokens may attend to."""
     mask = _array(value)
     if mask.ndim != 1 or mask.dtype.kind not in "iubf":
         raise ValueError(
@@ -160,7 +169,11 @@ _FILLING = {"attention_mask": 0, "position_ids": 0} | dict.fromkeys(LABELS, _IGN
 
 
 class PaddedBatch(NamedTuple):
-    """native: rows of equal length with all their tokens; labels [rows, tokens], or None without labels."""
+    """A batch of rows with padding, all of one length.
+
+    native: the rows with all their tokens. labels: [rows, width], or None if the items have no labels. width:
+    tokens per row.
+    """
 
     native: _C.TokenDataset
     labels: npt.NDArray[np.int64] | None
@@ -168,7 +181,10 @@ class PaddedBatch(NamedTuple):
 
     @classmethod
     def of(cls, items: Sequence[Any], numbers: Sequence[int], rules: ItemRules | None) -> PaddedBatch:
-        """Make a batch of items of one length. numbers: their rows. ValueError as `append_padded`."""
+        """Make a batch of items of one length.
+
+        numbers: their row numbers. ValueError as in `append_padded`.
+        """
         native = _C.TokenDataset()
         rows = [append_padded(native, item, row, rules) for item, row in zip(items, numbers, strict=True)]
         labels = [labels for labels in rows if labels is not None]
@@ -177,10 +193,10 @@ class PaddedBatch(NamedTuple):
 
 
 def padded_to_longest(items: list[Any], tokenizer: object) -> list[Any]:
-    """Pad a batch's items to the longest, as a tokenizer pads.
+    """Pad the items of a batch to the length of the longest, as a tokenizer pads.
 
-    tokenizer: gives pad token, side and a mask for each row; None: id 0, on the right. Items without ids
-    stay.
+    tokenizer: its pad token and padding side are used, and each item gets an attention mask; None pads with
+    id 0 on the right, without a mask. If an item has no input_ids, all items are returned unchanged.
     """
     if any(not isinstance(item, Mapping) or item.get("input_ids") is None for item in items):
         return items

@@ -1,4 +1,4 @@
-"""Rules for reading items as transformers' Trainer passes them to its model: columns, labels, masks."""
+"""Define how items are read so that columns, labels and masks are those that transformers' Trainer uses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 LABELS = ("labels", "label_ids", "label")
 READ = ("input_ids", "attention_mask", "position_ids", *LABELS)
-# Other model arguments, which would change the result.
+# Other arguments of a model's forward, which would change the result.
 _ARGUMENTS = frozenset(
     ("inputs_embeds", "past_key_values", "use_cache", "cache_position", "logits_to_keep", "kwargs")
 )
-# Keywords that a model, its attention or its loss looks for.
+# Keyword arguments that a model, its attention or its loss may read.
 _KEYWORDS = frozenset(
     (
         "shift_labels", "ignore_index", "num_items_in_batch", "output_attentions", "output_hidden_states",
@@ -29,7 +29,8 @@ _KEYWORDS = frozenset(
     )
 )  # fmt: skip
 _MASKING = ("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
-# Of several label keys of an item, a collator of transformers or torch takes the first one that is there.
+# The label keys that each collator of transformers or torch looks for, in its order; it uses the first key
+# that an item has.
 _OF_STACKING = ("labels", "label", "label_ids")
 _OF_PADDING = ("label_ids", "label", "labels")
 _OF_SEQUENCES = ("label", "labels")
@@ -38,13 +39,14 @@ _OF_TORCH = ("labels",)
 
 @dataclass
 class ItemRules:
-    """Rules for reading the items of one data set; they remember the keys of its first item.
+    """The rules for reading the items of one data set. The object remembers the keys of the first item.
 
-    removes_columns: drop keys that the model does not take (--remove_unused_columns), as transformers drops
-    them from a dict. adds_mask: a tokenizer pads the batches, and gives each row an attention mask.
-    pads_left: name of the collator that pads rows on the left. attention: the model's attention
-    implementation. is_quiet: drop columns silently. label_keys: the first of these keys in an item has its
-    labels. needs_labels: refuse an item without labels (training).
+    removes_columns: drop keys that the model's forward does not take, as transformers drops them from a dict
+    (--remove_unused_columns). adds_mask: batches are padded by a tokenizer, which gives each row an attention
+    mask. pads_left: name of the collator if it pads rows on the left, else None. attention: the model's
+    attention implementation. is_quiet: drop columns without a message. label_keys: keys that may hold the
+    labels; the first of them that an item has is used. needs_labels: refuse an item without labels, as in
+    training.
     """
 
     removes_columns: bool = True
@@ -61,7 +63,10 @@ class ItemRules:
     def from_trainer(
         cls, args: TrainingArguments, collator: object, tokenizer: object, model: object
     ) -> ItemRules:
-        """Return the rules of a Trainer. collator: None pads by `tokenizer`, as transformers does."""
+        """Return the rules of a Trainer.
+
+        collator: None if `tokenizer` pads the batches, as transformers does by default.
+        """
         padder = tokenizer
         if collator is not None:
             padder = getattr(collator, "tokenizer", None) if is_own_object(collator, _MASKING) else None
@@ -77,18 +82,19 @@ class ItemRules:
 
     @property
     def has_labels(self) -> bool:
-        """False if the first item had no label key that counts."""
+        """False if the first item that was read had none of `label_keys`."""
         return self._columns is None or self.label_of(self._columns) is not None
 
     def label_of(self, columns: Iterable[str]) -> str | None:
-        """Return the key of `columns` that holds the labels; else None."""
+        """Return the name in `columns` that holds the labels; None if there is none."""
         return next((name for name in self.label_keys if name in columns), None)
 
     def columns_of(self, item: Mapping[str, Any], row: int) -> tuple[str, ...]:
-        """Return the keys of `item` that are read.
+        """Return the keys of `item` that are read, after a check of the others.
 
-        ValueError for other keys that the model would use, and for keys that differ from the first item's:
-        transformers' collators take the keys of the first item in each batch.
+        ValueError for a key that fastsft does not read and the model would use. ValueError also if the keys
+        differ from those of the first item, because transformers' collators read the keys of the first item
+        in each batch.
         """
         columns = tuple([name for name in READ if item.get(name) is not None])
         if len(columns) != len(item):
@@ -112,9 +118,11 @@ class ItemRules:
         self._dropped.update(new)
 
     def check(self, needs: _C.RowNeeds, *, learns_first: bool, row: int) -> None:
-        """Raise ValueError for a row that transformers computes otherwise, or differently in each batch.
+        """Raise ValueError for a row whose result with transformers differs from fastsft's or depends on the
+        batch.
 
-        needs: _C.RowNeeds. learns_first: the first label is learned.
+        needs: what the row's mask and positions require of attention. learns_first: the first label is not
+        -100.
         """
         if self.pads_left is not None and learns_first:
             raise ValueError(
@@ -138,14 +146,14 @@ class ItemRules:
 
     @property
     def _loaded_with(self) -> str:
-        """The argument of transformers that chose `attention`."""
+        """The argument of from_pretrained that selects `attention`, for messages."""
         name, _, window = self.attention.partition(" with ")
         return f"attn_implementation {name!r}" + (f" and {window}" if window else "")
 
     def check_outputs(self, *, hides: bool, blind: bool, row: int) -> None:
         """Raise ValueError for a row whose outputs the model's attention and the engine compute differently.
 
-        hides: its mask hides tokens. blind: one of its tokens sees none.
+        hides: the row's attention mask hides tokens. blind: a token of the row can attend to no token.
         """
         if not hides or self.attention == "sdpa" or (self.attention == "eager" and not blind):
             return
@@ -160,7 +168,7 @@ class ItemRules:
 def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
     """Raise ValueError for keys that a model's forward would use and fastsft does not.
 
-    removed: only the arguments of forward reach it, not every keyword.
+    removed: columns are removed, so only keys that are named arguments of forward reach it.
     """
     for name in names:
         if name in _ARGUMENTS or (name in _KEYWORDS and not removed):
@@ -172,13 +180,16 @@ def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
 
 
 def pads_left_unmasked(tokenizer: object) -> bool:
-    """True if `tokenizer.pad` pads on the left, and gives no mask that hides the padding."""
+    """True if `tokenizer.pad` pads on the left and makes no attention mask that hides the padding."""
     names = getattr(tokenizer, "model_input_names", None) or ("attention_mask",)
     return getattr(tokenizer, "padding_side", "right") == "left" and "attention_mask" not in names
 
 
 def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
-    """Return the label keys of a collator that only stacks or pads; None means transformers' default."""
+    """Return the label keys of a collator that only stacks or pads.
+
+    collator: None is transformers' default.
+    """
     if collator is None:
         return _OF_STACKING if tokenizer is None else _OF_PADDING
     if is_own_object(collator, _MASKING):
@@ -187,9 +198,10 @@ def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
 
 
 def _attention_of(config: object) -> str:
-    """Return the attention implementation of a transformers configuration; sdpa by default.
+    """Return the attention implementation that a transformers configuration selects; sdpa by default.
 
-    With a sliding window, eager attention has more tokens that see nothing than a row tells.
+    Eager attention with a sliding window has a name of its own: the window can hide all tokens from a token,
+    which the row's mask alone does not show.
     """
     name = getattr(config, "_attn_implementation", None) or "sdpa"
     windowed = name == "eager" and getattr(config, "sliding_window", None)
@@ -197,11 +209,11 @@ def _attention_of(config: object) -> str:
 
 
 def _left_padder(args: TrainingArguments, collator: object) -> str | None:
-    """Return the collator's name if a batch may have left padding in front of a label."""
+    """Return the collator's name if it may put padding on the left of a row's first label; else None."""
     tokenizer = getattr(collator, "tokenizer", None)
     if getattr(tokenizer, "padding_side", "right") != "left" or not is_own_object(collator, _MASKING[1:]):
         return None
-    if pads_left_unmasked(tokenizer):  # the collator is called, and its padding is part of the rows
+    if pads_left_unmasked(tokenizer):  # such a collator is called, and its padding becomes part of the rows
         return None
     alone = max(args.train_batch_size, args.eval_batch_size) == 1
     fixed = getattr(collator, "padding", None) is not True or getattr(collator, "pad_to_multiple_of", None)

@@ -1,4 +1,4 @@
-"""Label files of conversations: formats, token cache, ranks, progress, and the bad-record list."""
+"""Label files of conversations: one rank labels into the token cache, and the other ranks read its file."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 @dataclass(frozen=True)
 class FileOptions:
-    """data_cache: directory for labelled rows. report_bad: file for the bad-record list.
+    """The options for reading and labelling files.
 
-    max_record_bytes: longest record. data_format: a name in `_C.data_formats()`, or "auto" to detect the
-    format of each file.
+    data_cache: the directory of the token cache; None for the default one, "none" for no cache. report_bad:
+    file to which the list of bad records is written. show_progress: show a bar or lines.
+
+    max_record_bytes: the most bytes of a record. data_format: a name in `_C.data_formats()`, or "auto" to
+    detect the format of each file.
     """
 
     data_cache: str | None = None
@@ -51,7 +54,10 @@ class FileOptions:
 
     @classmethod
     def from_arguments(cls, data_args: object) -> FileOptions:
-        """Read the options from DataArguments. An object of FastChat's own class has no cache."""
+        """Read the options from DataArguments.
+
+        Without its fields, as in FastChat's class, there is no token cache.
+        """
         return cls(
             getattr(data_args, "data_cache", "none"),
             getattr(data_args, "report_bad", None),
@@ -63,8 +69,8 @@ class FileOptions:
 def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: FileOptions) -> Labelled:
     """Return rows of the files that `spec` names (sources/data_files.py), from the token cache if possible.
 
-    Every rank calls this: rank 0 labels into the cache, the others wait without a collective and map its
-    file. Faults raise DataError, after --report_bad is written.
+    Every rank calls this function. Rank 0 labels into the cache; the other ranks wait, without a collective,
+    and map the cache file. DataError for faulty records, after --report_bad is written.
     """
     files = data_files(spec)
     if options.report_bad:
@@ -83,7 +89,7 @@ def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: Fi
 
 
 class _CachedJob:
-    """Labels into the cache on rank 0, or opens its file on another rank."""
+    """Labels files into the token cache on rank 0, and opens the cache file on the other ranks."""
 
     def __init__(
         self,
@@ -114,7 +120,7 @@ class _CachedJob:
         )
 
     def open(self, key: str) -> Labelled | None:
-        """Return the rows that another rank labelled; None if its file cannot be seen."""
+        """Return the rows that rank 0 labelled; None if this rank does not see the cache file."""
         return open_cache(self._directory, key, verify=False)
 
     def _contents(self) -> list[str]:
@@ -173,7 +179,8 @@ _SECONDS_BETWEEN_MOVES = 0.1
 class LabelProgress:
     """Shows bytes and records while conversations are labelled: a bar on a terminal, plain lines elsewhere.
 
-    total_bytes: of all files, or None if unknown. shown: False prints nothing.
+    total_bytes: size of all files, or None if unknown. shown: False prints nothing. stream: where to print,
+    stderr by default.
     """
 
     def __init__(self, total_bytes: int | None, *, shown: bool = True, stream: TextIO | None = None) -> None:
@@ -204,7 +211,7 @@ class LabelProgress:
             self._said, self._last = True, now
 
     def line(self, num_bytes: int, num_records: int, passed: float) -> str:
-        """Return the plain line after `passed` seconds."""
+        """Return the text of a plain line. passed: seconds since the start."""
         speed = num_bytes / max(passed, 1e-9)
         rate = num_records / max(passed, 1e-9)
         text = f"{num_records:,} records, {rate:,.0f} records/s, {speed / 1e6:.1f} MB/s"
@@ -214,7 +221,7 @@ class LabelProgress:
         return f"{text}, {100 * num_bytes / max(self._total, 1):.0f} %, {left:.0f} s left"
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the bar from the terminal."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

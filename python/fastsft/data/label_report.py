@@ -1,4 +1,4 @@
-"""Lines about labelled data, and checks that stop a run before it trains on too little."""
+"""Describe labelled data in lines of text, and stop a run whose data has too few labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fastsft.runtime.terminal import one_line
 from fastsft.sources.data_files import DataFile
 
 _LOSES = ("unlabelled", "dropped", "excluded")
-_AFTER_A_CUT = ("ends_with_user", "empty_last_reply")  # often consequences of another fault
+# remarks that often follow from another fault, so the other fault is named first
+_AFTER_A_CUT = ("ends_with_user", "empty_last_reply")
 
 
 def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template: str = "") -> None:
     """Raise DataError if nothing is learned, or if more than the fraction `max_dropped` has no label.
 
-    template: of the labels.
+    template: name of the labels' template.
     """
     missing, total = report.num_without_labels, report.num_records
     if report.num_learned > 0 and missing <= max_dropped * total:
@@ -37,7 +38,9 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template
 
 
 def _causes(report: _C.DataReport) -> Iterator[str]:
-    """Explain missing labels: unknown formats, conversations that are too long, and the commonest reason."""
+    """Yield reasons for missing labels: an unknown format, conversations that are too long, the commonest
+    remark.
+    """
     lost = {name: _num_lost(entry) for name, entry in report.entries.items()}
     if has_no_format(report):
         yield f"its records are of no data format that is read: {', '.join(format_titles())}"
@@ -50,12 +53,14 @@ def _causes(report: _C.DataReport) -> Iterator[str]:
 
 
 def _num_lost(entry: _C.ReportEntry) -> int:
-    """Count the records that the remark of `entry` left without a label."""
+    """Return the number of records that have no label for the reason of `entry`."""
     return sum(entry.actions.get(action, 0) for action in _LOSES)
 
 
 def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> Iterator[str]:
-    """Yield lines about tool calls, totals and remarks, and rows cut at `max_length` tokens."""
+    """Yield lines about tool calls, about totals and remarks, and about rows that are cut at `max_length`
+    tokens.
+    """
     if calls := calls_note(report, template):
         yield calls
     yield report.summary()
@@ -65,7 +70,9 @@ def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> 
 
 
 def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> str:
-    """Return a line about evaluation rows that are also trained; "" if there are none."""
+    """Return a line that counts the evaluation rows which are also in the training data; "" if there are
+    none.
+    """
     count = _C.count_shared_rows(rows, trained)
     if count == 0:
         return ""
@@ -78,15 +85,15 @@ def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> s
 
 
 _MOST_LINES = 5
-_UNREADABLE = ("no_conversations", "not_an_object")  # remarks about records without a known format
+_UNREADABLE = ("no_conversations", "not_an_object")  # remarks about a record that no data format can read
 _CALLS = ("a message's tool_calls", "a message's function_call")
 
 
 def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSummary) -> list[str]:
-    """Return a line for each file with records: "data.json: Alpaca, 52,002 records; not used: text".
+    """Return a line for each file that has records, as "data.json: Alpaca, 52,002 records; not used: text".
 
-    Many files of a format share one line. There is no line if no record has a known format, since such
-    records count as ShareGPT.
+    If there are more than five files, those with the same format share a line. There is no line at all if no
+    record has a known format, because such records are counted as ShareGPT.
     """
     if has_no_format(report):
         return []
@@ -100,7 +107,9 @@ def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSu
 
 
 def format_totals(report: _C.DataReport) -> list[str]:
-    """Return a line for each format, over all its files: "Alpaca, 52,002 records; not used: text"."""
+    """Return a line for each format with the records of all its files: "Alpaca, 52,002 records; not used:
+    text".
+    """
     if has_no_format(report):
         return [f"none that is known, {report.num_records:,} record{'' if report.num_records == 1 else 's'}"]
     groups: dict[tuple[str, ...], list[_C.FormatUse]] = {}
@@ -112,23 +121,27 @@ def format_totals(report: _C.DataReport) -> list[str]:
 
 
 def has_no_format(report: _C.DataReport | _C.ConvertSummary) -> bool:
-    """True if there are records and none could be read in any format."""
+    """True if there are records and no data format could read any of them."""
     entries = getattr(
         report, "entries", {}
-    )  # ConvertSummary has none: `data convert` stops at the first fault
+    )  # a ConvertSummary has no entries: `data convert` stops at the first fault
     unreadable = [entries[name] for name in _UNREADABLE if name in entries]
     return 0 < report.num_records == sum(sum(entry.actions.values()) for entry in unreadable)
 
 
 def has_calls(use: _C.FormatUse) -> bool:
-    """True for a file (_C.FormatUse) whose messages call tools."""
+    """True if messages of the file have tool calls that are not used.
+
+    use: the file's format and unused fields.
+    """
     return any(name in use.unused for name in _CALLS)
 
 
 def calls_note(report: _C.DataReport | _C.ConvertSummary, template: str = "") -> str:
-    """Return the line about replies that call tools; "" if no message has such a field.
+    """Return a line about tool calls in replies that are not trained; "" if there are none.
 
-    template: of the labels. With the model's own template, calls are not used if it writes none.
+    template: name of the labels' template. The model's own template may write tool calls or not; if it does,
+    they are trained.
     """
     if not any(map(has_calls, report.formats)):
         return ""
@@ -145,7 +158,10 @@ def calls_note(report: _C.DataReport | _C.ConvertSummary, template: str = "") ->
 
 
 def describe_use(use: _C.FormatUse, count: int | None = None) -> str:
-    """Describe format, count and unused fields of a file (_C.FormatUse). count: of several files."""
+    """Describe the format, number of records and unused fields of a file.
+
+    count: the number of records to write if `use` stands for several files.
+    """
     total = use.num_records if count is None else count
     column = f' (as "{use.column}")' if use.column else ""
     unused = f"; not used: {', '.join(use.unused)}" if use.unused else ""
@@ -163,7 +179,7 @@ def _line_of_many(group: Sequence[tuple[str, _C.FormatUse]]) -> str:
 
 
 class TemplateTokens(Protocol):
-    """A tokenizer that has a chat template."""
+    """A tokenizer with a chat template, whose token ids can be checked."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -176,8 +192,8 @@ class TemplateTokens(Protocol):
 def check_embedding(tokenizer: TemplateTokens, settings: LabelSettings, rows: int) -> None:
     """Raise ValueError, before data is labelled, if the chat template has a token without an embedding row.
 
-    settings: from `resolve_policy`. Warns if only other tokens have no row, because data must not contain
-    them.
+    settings: the result of `resolve_policy`. rows: number of embedding rows. If only tokens outside of the
+    template have no row, a warning is printed: a conversation with such a token ends the run.
     """
     if tokenizer.vocab_size <= rows:
         return

@@ -1,4 +1,4 @@
-"""Labelled conversations: native rows, and FastChat's padded tensors made from them."""
+"""Keep labelled conversations as native rows, and make FastChat's padded tensors from them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Tensors = dict[str, torch.Tensor]
 COLUMNS = ("input_ids", "labels", "attention_mask")
 
 _CHUNK = 1024  # rows that are padded at once
-_COMPARED_TOKENS = 1 << 20  # and tokens of rows that are compared at once
+_COMPARED_TOKENS = 1 << 20  # tokens of the rows that are compared at once
 
 
-# Selects a row or several, as in torch.
+# Type of an index that selects one row or several, as in torch.
 Index = int | slice | Sequence[int] | torch.Tensor
 
 
@@ -35,10 +35,10 @@ class _Labelled(Protocol):
 class LabelledRows:
     """Labelled conversations: `native` (_C.TokenDataset, one row a conversation), `report` (_C.DataReport).
 
-    `width`: model_max_length, the padded row length. `pad_id`: fills rows up. `mask_by_length`: the attention
-    mask covers the row's tokens, whatever their ids; otherwise, as in FastChat, all ids but `pad_id`.
-    `labelling`: policy, template and stop token. `label_alike`: labels other conversations, with a tokenizer,
-    by the same settings; None for FastChat's.
+    `width`: model_max_length, the length of padded rows. `pad_id`: id of the padding. `mask_by_length`: the
+    attention mask is True for all tokens of the row; otherwise, as in FastChat, for all ids other than
+    `pad_id`. `labelling`: mask policy, template and stop token. `label_alike`: a function that labels other
+    conversations with the same settings and a given tokenizer; None if FastChat's labelling was used.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class LabelledRows:
         self.width = width
         self.pad_id = pad_id
         self.mask_by_length = mask_by_length
-        self.native.masked_id = -1 if mask_by_length else pad_id  # the rows' masks follow this id
+        self.native.masked_id = -1 if mask_by_length else pad_id  # the native rows hide this id
         self.labelling = labelling or {}
         self.label_alike = label_alike
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LabelledRows:
-        """Share the native rows and the report, which nobody edits."""
+        """Copy the object, sharing the native rows and the report, since neither is ever edited."""
         other = copy.copy(self)
         other.labelling = copy.deepcopy(self.labelling, memo)
         return other
@@ -79,14 +79,19 @@ class LabelledRows:
         self.__dict__.update({**state, "native": native, "report": report})
 
     def tensors(self, begin: int, end: int) -> Tensors:
-        """Return rows [begin, end): input_ids and labels int64, attention_mask bool, each [rows, width]."""
+        """Return rows `begin` to `end` (exclusive): input_ids, labels (int64) and attention_mask (bool), each
+        [rows, width].
+        """
         arrays = _C.padded_rows(
             self.native, begin, end, self.width, self.pad_id, mask_by_length=self.mask_by_length
         )
         return {name: torch.from_numpy(array) for name, array in zip(COLUMNS, arrays, strict=True)}
 
     def row(self, index: int) -> Tensors:
-        """Return a row, each tensor [width]; a negative index counts back. IndexError if out of range."""
+        """Return one row, each tensor [width].
+
+        A negative index counts from the end. IndexError if there is no such row.
+        """
         size = len(self.native)
         at = index + size if index < 0 else index
         if not 0 <= at < size:
@@ -94,7 +99,7 @@ class LabelledRows:
         return {key: value[0] for key, value in self.tensors(at, at + 1).items()}
 
     def are_rows(self, items: Mapping[int, object]) -> bool:
-        """True if the items equal the rows of their numbers, value by value."""
+        """True if each item equals, value by value, the row with its number. items: items by row number."""
         size = len(self.native)
         if not all(type(row) is int and 0 <= row < size for row in items):
             return False
@@ -105,7 +110,7 @@ class LabelledRows:
         )
 
     def are_alike(self, other: LabelledRows, numbers: npt.NDArray[np.int64]) -> bool:
-        """True if the rows `numbers` (ascending) equal those of `other`."""
+        """True if the rows with these numbers (ascending) are equal in this object and in `other`."""
         size = min(len(self.native), len(other.native))
         if not len(numbers):
             return True
@@ -114,14 +119,16 @@ class LabelledRows:
         )
 
     def are_parts(self, whole: Tensors, numbers: npt.NDArray[np.int64]) -> bool:
-        """True if the rows `numbers` (ascending) of `whole` equal these rows."""
+        """True if the rows with these numbers (ascending) are equal in this object and in the tensors
+        `whole`.
+        """
         return all(
             _is_item({name: part[begin:end] for name, part in whole.items()}, tensors)
             for begin, end, tensors in self._runs(numbers)
         )
 
     def _runs(self, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, Tensors]]:
-        """Yield runs of consecutive rows, a few at a time: begin, end, and their tensors."""
+        """Yield (begin, end, tensors) for runs of consecutive row numbers; long runs are divided."""
         most = max(1, _COMPARED_TOKENS // self.width)
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else ():
             for first in range(0, len(run), most):
@@ -138,15 +145,15 @@ def _is_item(item: object, row: Tensors) -> bool:
 
 
 class RowTensors:
-    """Tensors of all rows; a row is made when it is first accessed, and views are returned.
+    """Tensors of all rows, each of which is filled in at its first access. Accesses return views.
 
-    Hence an edit of an item, or of a tensor or array that shares its memory, edits the data set.
+    Hence an edit of an item, or of a tensor or array that shares the item's memory, changes the data set.
     """
 
     def __init__(self, rows: LabelledRows) -> None:
         self._rows = rows
         size = (len(rows.native), rows.width)
-        # Unwritten pages take no memory.
+        # Memory pages that are never written use no memory, so the whole size can be allocated.
         self._tensors = {
             name: torch.empty(size, dtype=torch.bool if name == "attention_mask" else torch.int64)
             for name in COLUMNS
@@ -154,17 +161,20 @@ class RowTensors:
         self._made = np.zeros(len(rows.native), dtype=bool)
 
     def at(self, index: Index) -> Tensors:
-        """Return each tensor indexed with `index`. IndexError as torch raises it."""
+        """Return each column indexed with `index`. IndexError as torch raises it."""
         self._make(np.atleast_1d(np.arange(len(self._made))[index]) if _is_basic(index) else None)
         return {name: tensor[index] for name, tensor in self._tensors.items()}
 
     def whole(self) -> Tensors:
-        """Return all rows: each tensor [rows, width]."""
+        """Return all rows, each tensor [rows, width]."""
         self._make(None)
         return self._tensors
 
     def is_untouched(self, rows: npt.ArrayLike | None = None) -> bool:
-        """True if the accessed rows are unchanged. rows: those to compare; None: all."""
+        """True if rows that were accessed are unchanged.
+
+        rows: numbers of the rows to compare; None for all.
+        """
         handed = np.flatnonzero(self._made)
         if rows is not None:
             handed = np.intersect1d(handed, rows)
@@ -183,14 +193,15 @@ class RowTensors:
 
 
 def _is_basic(index: object) -> TypeGuard[int | slice]:
-    """True for a number or a slice, which numpy and torch read alike."""
+    """True for a number or a slice, which mean the same to numpy and torch."""
     return isinstance(index, int | np.integer | slice) and not isinstance(index, bool)
 
 
 class PackedRows(NamedTuple):
-    """Native rows as arrays, to be pickled with their data set; `spans`: the learned ones, by row.
+    """Native rows as arrays, in which they are pickled with their data set.
 
-    Row i has `ids` int32 from `starts[i]` to `starts[i + 1]`; `masked_id`: as in TokenDataset.
+    Row i has the ids `ids[starts[i] : starts[i + 1]]` and the learned spans `spans[i]`. masked_id: as in
+    TokenDataset.
     """
 
     ids: npt.NDArray[np.int32]
@@ -200,7 +211,7 @@ class PackedRows(NamedTuple):
 
 
 def packed_rows(native: _C.TokenDataset) -> PackedRows:
-    """Pack a data set whose rows have only ids and learned spans."""
+    """Pack native rows that have only ids and learned spans."""
     rows = range(len(native))
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(native.lengths(), dtype=np.int64)])
     ids = [np.zeros(0, dtype=np.int32), *(native.ids(row) for row in rows)]
@@ -208,7 +219,7 @@ def packed_rows(native: _C.TokenDataset) -> PackedRows:
 
 
 def unpacked_rows(packed: PackedRows) -> _C.TokenDataset:
-    """Return a TokenDataset with the same rows."""
+    """Return a TokenDataset with the rows of `packed`."""
     native = _C.TokenDataset()
     for (begin, end), spans in zip(pairwise(packed.starts), packed.spans, strict=True):
         native.append(packed.ids[begin:end], spans)

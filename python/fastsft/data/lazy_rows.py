@@ -1,4 +1,4 @@
-"""Labelled rows of a lazy data set whose records, tokenizer and items a script may change."""
+"""Track whether a script has changed the records, tokenizer or items of a lazy data set after labelling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGEST_BYTES = 16
 
 
 class LazyDataset(Protocol):
-    """A data set made from these attributes; a script may replace each of them."""
+    """A data set whose items follow from these attributes, each of which a script may replace."""
 
     @property
     def tokenizer(self) -> object: ...
@@ -32,7 +32,7 @@ class LazyDataset(Protocol):
 class LazyRows:
     """Labelled rows with the records and the tokenizer that they were labelled from.
 
-    read_raw_data: reads the records if they came from a file and were not accessed yet.
+    read_raw_data: function that reads the records of a data file; None if the records are in memory.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class LazyRows:
 
     @classmethod
     def from_records(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
-        """Make rows that were just labelled from `raw_data`."""
+        """Make the object for `rows` that were just labelled from `raw_data`."""
         made = cls(rows, tokenizer)
         made._remember(raw_data)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Forget the tokenizer: a copy has another object, about which nothing is known."""
+        """Leave out the tokenizer, because a copy gets another object, whose settings may differ."""
         return {**self.__dict__, "_labelled_by": (None, ())}
 
     def read_raw_data(self) -> Sequence[Any]:
-        """Read the file's records, and remember their present content."""
+        """Read the records of the file, and remember digests of their content."""
         assert self._read is not None
         raw_data = self._read()
         self._remember(raw_data)
         return raw_data
 
     def has_tokenizer(self, tokenizer: object) -> bool:
-        """True if `tokenizer` labelled the rows, and still has the same settings."""
+        """True if `tokenizer` is the object that labelled the rows and its settings are unchanged."""
         return tokenizer_state(tokenizer) == self._labelled_by[1]
 
     @property
@@ -72,9 +72,11 @@ class LazyRows:
         return self._raw_data is not None and self._digests is None
 
     def is_of(self, dataset: LazyDataset, rows: Collection[int] | None = None) -> bool:
-        """True if `dataset` has the tokenizer and the records that were labelled, except for cached items.
+        """True if `dataset` still has the tokenizer and the records that were labelled. Cached items are not
+        compared.
 
-        rows: the records to compare; None: all, and the tokenizer's whole model.
+        rows: numbers of the records to compare; None compares all records, and the whole model of the
+        tokenizer.
         """
         if rows is None:
             digest_model(dataset.tokenizer)
@@ -96,7 +98,10 @@ class LazyRows:
         return True
 
     def are_rows(self, cache: object, rows: Collection[int] | None = None) -> bool:
-        """True if the items in `cache` equal the rows of their numbers. rows: those to compare."""
+        """True if the items in `cache` equal the rows with their numbers.
+
+        rows: numbers to compare; None for all.
+        """
         if not isinstance(cache, Mapping):
             return False
         made = cache.made() if isinstance(cache, RowCache) else cache
@@ -123,10 +128,12 @@ def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
 
 
 def _content(record: Any) -> bytes | None:
-    """Return a record's bytes by value, without marks of shared objects; None if impossible."""
+    """Return bytes that depend only on the record's value, not on shared objects; None if it cannot be
+    written.
+    """
     try:
         return marshal.dumps(record, 0)
-    except ValueError:  # contains other types than Python's own
+    except ValueError:  # the record has objects of classes that marshal cannot write
         pass
     try:
         return pickle.dumps(record, protocol=5)
@@ -135,9 +142,9 @@ def _content(record: Any) -> bytes | None:
 
 
 class RowCache(dict[int, Tensors]):
-    """Items by number, like FastChat's `cached_data_dict`: an item that was read stays as it is.
+    """Items by row number, like FastChat's `cached_data_dict`: an item that was read is not made again.
 
-    Rows that the engine took as labelled (`note`) count as items, and are made when they are accessed.
+    Rows that the engine read natively (`note`) count as items; the item is made when it is accessed.
     """
 
     def __init__(self) -> None:
@@ -147,7 +154,7 @@ class RowCache(dict[int, Tensors]):
         self._order: list[int] = []
 
     def note(self, rows: LabelledRows, numbers: Iterable[SupportsInt]) -> None:
-        """Note that the rows `numbers` of `rows` were read; existing items stay."""
+        """Record that the rows with these numbers were read. Existing items are kept."""
         if rows is not self._rows:
             self.fill()
             self._rows, self._noted = rows, np.zeros(len(rows.native), dtype=bool)
@@ -156,22 +163,22 @@ class RowCache(dict[int, Tensors]):
         self._order += dict.fromkeys(new)
 
     def noted(self) -> npt.NDArray[np.int64]:
-        """Return the numbers of rows that were read and are not items yet."""
+        """Return the numbers of rows that were read natively and have no item yet."""
         noted = self._noted.copy()
         noted[[row for row in dict.keys(self) if self._is_noted(row)]] = False
         return np.flatnonzero(noted)
 
     def made(self) -> dict[int, Tensors]:
-        """Return the existing items, without noted rows."""
+        """Return the items that exist, without making items of noted rows."""
         return dict(dict.items(self))
 
     def move(self, rows: LabelledRows) -> None:
-        """Refer to `rows` for noted rows from now on; they have equal content."""
+        """Make the items of noted rows from `rows`, whose content is equal, from now on."""
         if self._rows is not None:
             self._rows = rows
 
     def noted_are(self, rows: LabelledRows) -> bool:
-        """True if the noted rows are the same in `rows`."""
+        """True if the noted rows are equal in `rows`."""
         return self._rows is None or self._rows is rows or rows.are_alike(self._rows, self.noted())
 
     def fill(self) -> None:
@@ -214,7 +221,7 @@ class RowCache(dict[int, Tensors]):
 
 
 def _with_all(name: str) -> Callable[..., object]:
-    """Return dict's method, applied after noted rows have become items."""
+    """Return the method `name` of dict, preceded by a call of `fill`."""
     method = getattr(dict, name)
 
     @functools.wraps(method)

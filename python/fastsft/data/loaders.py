@@ -1,7 +1,8 @@
-"""torch data loaders over the rows of a Trainer, for scripts that iterate over them.
+"""Make torch data loaders over the rows of a Trainer, for scripts that iterate over the batches themselves.
 
-They yield the batches on which transformers' Trainer would train, in its order, and draw the same random
-numbers, so that a look before training changes training as it does there. The engine does not use them.
+The loaders yield the batches of transformers' Trainer in its order and draw the same random numbers. A script
+that iterates before training thus changes the training as it would with transformers. The engine does not use
+these loaders.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _PADDING = {"labels": -100, "attention_mask": 0}
 
 
 class RankBatches(Sampler[list[int]]):
-    """Row numbers of this rank's micro-batches in an epoch. num_rows: of the data set.
+    """The row numbers of this rank's micro-batches in an epoch.
 
-    order: called before the first batch; may draw from the global generator.
+    num_rows: number of rows of the data set. order: function that returns the row order of an epoch; called
+    before the first batch, since it may draw from the global random generator.
     """
 
     def __init__(
@@ -53,9 +55,9 @@ class RankBatches(Sampler[list[int]]):
 
 
 class AheadLoader(DataLoader[Any]):
-    """Reads one batch ahead, as accelerate's DataLoaderShard does.
+    """A DataLoader that reads one batch ahead, as accelerate's DataLoaderShard does.
 
-    `iteration`: the next pass's epoch, which counts completed passes.
+    `iteration`: epoch number of the next pass; raised by one at the end of each pass.
     """
 
     batch_sampler: RankBatches
@@ -70,7 +72,7 @@ class AheadLoader(DataLoader[Any]):
             self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
 
     def __iter__(self) -> Any:
-        """Yield batches; the random numbers of a pass are drawn when its first batch is requested."""
+        """Yield batches. The random numbers of a pass are drawn when its first batch is requested."""
         self.set_epoch(self.iteration)
         batches = super().__iter__()
         nothing = object()
@@ -82,13 +84,16 @@ class AheadLoader(DataLoader[Any]):
 
 
 class StackRows:
-    """Collates items to tensors [rows, longest], padded with `pad_id`, label -100 and mask 0."""
+    """A collator that stacks items to tensors [rows, longest].
+
+    Labels are padded with -100, the attention mask with 0, and other columns with `pad_id`.
+    """
 
     def __init__(self, pad_id: int) -> None:
         self._pad_id = pad_id
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Return a batch of `items`, which have the same keys."""
+        """Return a batch of `items`, all of which have the same keys."""
         batch = {}
         for name in items[0]:
             rows = [torch.as_tensor(item[name]) for item in items]
@@ -100,7 +105,10 @@ class StackRows:
 def train_loader(
     args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
-    """Return a DataLoader of this rank's training micro-batches; by length, it reads every item once here."""
+    """Return a DataLoader of this rank's training micro-batches.
+
+    For an order by length, all items are read here.
+    """
     rows = as_read(args, dataset)
     batches = RankBatches(
         args, args.train_batch_size, args.dataloader_drop_last, len(rows),
@@ -113,7 +121,7 @@ def train_loader(
 def eval_loader(
     args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
-    """Return a DataLoader of this rank's evaluation batches, in the data set's order or by length."""
+    """Return a DataLoader of this rank's evaluation batches, in the order of the data set or by length."""
     rows = as_read(args, dataset)
     batches = RankBatches(
         args, args.eval_batch_size, args.dataloader_drop_last, len(rows),

@@ -1,4 +1,4 @@
-"""FastChat's `preprocess` and its two data sets.
+"""Define FastChat's `preprocess` and its two data sets.
 
 Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3. Labels are computed natively; padded tensors
 are made only on access.
@@ -27,7 +27,7 @@ IGNORE_TOKEN_ID = -100
 
 
 def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
-    """Return ids, labels and mask of conversations (lists of messages), exactly as FastChat makes them.
+    """Tokenize and label conversations (lists of messages) exactly as FastChat does.
 
     tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. Returns `input_ids` and `labels`
     (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]; labels are not
@@ -43,11 +43,11 @@ def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
 
 
 class SupervisedDataset(Dataset[Tensors]):
-    """All conversations of `raw_data` (records with "conversations"), labelled at once.
+    """A data set of all conversations of `raw_data` (records with "conversations"), labelled when it is made.
 
     Items: `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The attributes
-    of the same names hold all rows, are made on first access, and may be edited or replaced, as in FastChat:
-    items follow them. `native`, `report`: see LabelledRows; they stay as labelled.
+    of these names hold all rows. They are made at the first access and, as in FastChat, may be edited or
+    replaced, which changes the items. `native` and `report` (see LabelledRows) do not follow such changes.
     """
 
     input_ids: torch.Tensor
@@ -72,14 +72,16 @@ class SupervisedDataset(Dataset[Tensors]):
 
     @classmethod
     def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:
-        """Return a data set over rows that are labelled already."""
+        """Return a data set of rows that are labelled already."""
         dataset = cls.__new__(cls)
         dataset._rows = rows
         return dataset
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None if a script's own `preprocess` made them. Likewise `report` and `labelling`."""
+        """The native rows; None if a script's own `preprocess` made the rows (`report` is then None,
+        `labelling` empty).
+        """
         return self._rows.native if "_rows" in self.__dict__ else None
 
     @property
@@ -109,14 +111,15 @@ class SupervisedDataset(Dataset[Tensors]):
         return {name: getattr(self, name)[i] for name in COLUMNS}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """Return `native` if the items equal those rows; None if class, methods or contents were changed.
+        """Return the native rows if the items still equal them; None if class, methods or contents were
+        changed.
 
-        label: has no effect here (LazySupervisedDataset).
+        label: has no effect here; see LazySupervisedDataset.
         """
         return self._rows.native if self.still_has(None) else None
 
     def still_has(self, rows: npt.ArrayLike | None) -> bool:
-        """True if the items equal those of `native`. rows: the numbers to compare; None: all."""
+        """True if the items equal the native rows. rows: numbers of the rows to compare; None for all."""
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
             return False
@@ -125,10 +128,11 @@ class SupervisedDataset(Dataset[Tensors]):
 
 
 class LazySupervisedDataset(Dataset[Tensors]):
-    """The same items, each labelled on access, and kept in `cached_data_dict`.
+    """A data set with the items of SupervisedDataset, each labelled at its first access and kept in
+    `cached_data_dict`.
 
-    `raw_data`, `tokenizer` and `cached_data_dict` may be edited or replaced, as in FastChat: items follow
-    them. `native` and `report` label all records, once.
+    As in FastChat, `raw_data`, `tokenizer` and `cached_data_dict` may be edited or replaced, which changes
+    the items. An access to `native` or `report` labels all records, once.
     """
 
     raw_data: Sequence[Any]
@@ -144,7 +148,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
     def from_rows(
         cls, rows: LabelledRows, tokenizer: ChatTokenizer, read_raw_data: Callable[[], Sequence[Any]]
     ) -> LazySupervisedDataset:
-        """Return a data set over labelled rows; `raw_data` is read on access."""
+        """Return a data set of labelled rows. read_raw_data: reads `raw_data` at its first access."""
         dataset = cls((), tokenizer)
         del dataset.raw_data
         dataset._lazy = LazyRows(rows, tokenizer, read_raw_data)
@@ -157,7 +161,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """Native rows; None if a script has its own `preprocess`. Likewise `report` and `labelling`."""
+        """The native rows; None if a script has its own `preprocess` (`report` is then None, `labelling`
+        empty).
+        """
         return None if is_rebound("preprocess") else self._lazy.rows.native
 
     @property
@@ -196,9 +202,10 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """Return native rows if the items equal them; None if class, methods or contents were changed.
+        """Return the native rows if the items equal them; None if class, methods or contents were changed.
 
-        label: label changed records again; otherwise they give None. Items that were read stay.
+        label: if records were changed, label all records again; otherwise return None for changed records.
+        Items that were read are kept.
         """
         if not self._is_read_by_own_code() or not is_comparable(self.tokenizer):
             return None
@@ -218,7 +225,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return lazy.rows.native
 
     def still_has(self, rows: Collection[int]) -> bool:
-        """True if the items equal those of `native`. rows: the numbers to compare."""
+        """True if the items equal the native rows. rows: numbers of the rows to compare."""
         lazy = self.__dict__.get("_lazy")
         return (
             lazy is not None
@@ -228,7 +235,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
         )
 
     def note_read(self, rows: Iterable[SupportsInt]) -> None:
-        """Note that a loader would have read these rows of `native`: they stay as they are."""
+        """Record that these native rows count as read, as a loader would have read them: later changes of the
+        records no longer affect them.
+        """
         cache = self.cached_data_dict
         if isinstance(cache, RowCache):
             cache.note(self._lazy.rows, rows)
@@ -254,7 +263,7 @@ _OWN_CODE = {
 
 
 def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool:
-    """True if a loader reads `dataset` by the methods above: no script has replaced one."""
+    """True if no script has replaced a method by which a data loader reads `dataset`."""
     own = _OWN_METHODS[type(dataset)]
     code = _OWN_CODE[type(dataset)]
     replaced = any(
@@ -265,7 +274,7 @@ def _has_own_methods(dataset: SupervisedDataset | LazySupervisedDataset) -> bool
 
 
 def say(*words: object) -> None:
-    """Print FastChat's lines by `rank0_print`, or by a script's function of that name."""
+    """Print one of FastChat's lines with `rank0_print`, or with a script's function of that name."""
     current("rank0_print")(*words)
 
 
@@ -283,7 +292,9 @@ _NAMES = ("input_ids", "labels", "attention_mask")
 def script_columns(
     preprocess: Callable[..., object], sources: Sequence[Any], tokenizer: object
 ) -> dict[str, Any]:
-    """Return `input_ids`, `labels` and `attention_mask` that a script's `preprocess` makes for `sources`."""
+    """Call a script's `preprocess` for `sources`, and return its `input_ids`, `labels` and
+    `attention_mask`.
+    """
     result = preprocess(sources, tokenizer)
     if not isinstance(result, Mapping) or not set(_NAMES) <= set(result):
         got = ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__

@@ -71,7 +71,7 @@ class TokenRows:
 
     @property
     def num_samples(self) -> int:
-        """Number of rows."""
+        """Number of rows of the data set."""
         return len(self)
 
     @property

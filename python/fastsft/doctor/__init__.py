@@ -1,1 +1,1 @@
-"""`fastsft doctor` checks a run before training, `fastsft verify` a saved directory."""
+"""Checks of `fastsft doctor`, for a run before training, and of `fastsft verify`, for a saved directory."""

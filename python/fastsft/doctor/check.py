@@ -1,4 +1,4 @@
-"""Checks: their subjects, their execution, and their results as text."""
+"""Runs checks: the subjects that they examine, how they are executed, and their results as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True)
 class Result:
-    """A check result. mark: `ok`, `warning`, `failed` or `not checked`. way_out: hint unless `ok`."""
+    """The result of a check.
+
+    mark: `ok`, `warning`, `failed` or `not checked`. way_out: a hint at a remedy, unless the mark is `ok`.
+    """
 
     name: str
     mark: str
@@ -42,7 +45,7 @@ class Result:
 
 
 class ProblemError(Exception):
-    """Raised by a check that failed; with `mark` WARNING, by a check that only warns."""
+    """Raised by a check that failed, or with `mark` WARNING by a check that only warns."""
 
     def __init__(self, text: str, way_out: str = "", mark: str = FAILED) -> None:
         super().__init__(text)
@@ -50,14 +53,17 @@ class ProblemError(Exception):
 
 
 class NotCheckedError(Exception):
-    """Raised by a check that cannot be made; the message is the reason."""
+    """Raised by a check that cannot be carried out; the message is the reason."""
 
 
 class Examined:
-    """Base class for subjects: checks set attributes that later checks need, None if they could not."""
+    """Base class for the subjects that checks examine.
+
+    Checks set attributes that later checks need; an attribute stays None if a check could not set it.
+    """
 
     def need(self, name: str, description: str) -> Any:
-        """Return the attribute `name`; NotCheckedError if None."""
+        """Return the attribute `name`. NotCheckedError, with `description`, for None."""
         value = getattr(self, name)
         if value is None:
             raise NotCheckedError(f"needs {description}")
@@ -68,8 +74,9 @@ class Examined:
 class ExaminedRun(Examined):
     """A run before training.
 
-    values: each flag's parsed value. given: each given flag's source. ranks: how many ranks will train.
-    records: how many records to read from each data file. rows: rows from these records.
+    values: the parsed value of each flag. ranks: how many ranks will train. records: number of records
+    to read from each data file. given: where each given flag comes from. rows: the rows made from the records
+    that were read. has_all_rows: True if those are all records.
     """
 
     values: dict[str, Any]
@@ -90,19 +97,19 @@ class ExaminedRun(Examined):
 
     @property
     def resolved_args(self) -> TrainingArguments:
-        """`args`, for checks that run after a check that needs them."""
+        """The resolved arguments, which an earlier check has set."""
         assert self.args is not None
         return self.args
 
     @property
     def resolved_data_args(self) -> DataArguments:
-        """`data_args`, like `resolved_args`."""
+        """The data arguments, which an earlier check has set."""
         assert self.data_args is not None
         return self.data_args
 
     @property
     def opened_model(self) -> CausalLM:
-        """`model`, like `resolved_args`."""
+        """The model, which an earlier check has opened."""
         assert self.model is not None
         return self.model
 
@@ -113,7 +120,7 @@ class ExaminedRun(Examined):
 
 @dataclass
 class ExaminedDirectory(Examined):
-    """A model, adapter or checkpoint directory. trusts_code: its own model class may run."""
+    """A directory with a model, an adapter or a checkpoint. trusts_code: True if its own code may run."""
 
     directory: Path
     model: CausalLM | None = None
@@ -124,20 +131,20 @@ class ExaminedDirectory(Examined):
 
     @property
     def is_adapter(self) -> bool:
-        """True for a LoRA adapter, which has no model in its directory."""
+        """True if the directory has a LoRA adapter, and no model."""
         return not os.path.lexists(self.directory / "config.json") and os.path.lexists(
             self.directory / "adapter_config.json"
         )
 
     @property
     def is_checkpoint(self) -> bool:
-        """True if a run has saved its state there, so that a run can resume unless files are missing."""
+        """True if a run has saved its state there, from which a run can resume unless files are missing."""
         return os.path.lexists(self.directory / "fastsft_state.json")
 
 
 @contextmanager
 def as_rank0(ranks: int) -> Iterator[None]:
-    """Set the environment that rank 0 of `ranks` has, unless a launcher has set one."""
+    """Set the environment variables of rank 0 among `ranks` ranks, unless a launcher has set them."""
     if ranks == 1 or launch().world_size > 1:
         yield
         return
@@ -155,9 +162,9 @@ def as_rank0(ranks: int) -> Iterator[None]:
 
 
 def examined(name: str, check: Callable[[], str], way_out: str) -> Result:
-    """Run a check and return its result, whatever it raises; warnings make the result a warning.
+    """Run a check and return its result, whatever the check raises.
 
-    way_out: default hint.
+    If the check succeeds with warnings, the result is a warning. way_out: the hint if the error has none.
     """
     with collected() as notices, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
@@ -185,7 +192,7 @@ def _with_notices(result: Result, notices: Notices) -> Result:
 
 
 def result_text(result: Result, width: int, colour: bool) -> str:
-    """Return the result in lines with at most `width` columns; an arrow begins the way out."""
+    """Return the result as text, wrapped to `width` columns; the hint begins with an arrow."""
     lines = visible(result.text).expandtabs().splitlines()
     if len(lines) > _MOST_LINES:
         lines = [*lines[:_MOST_LINES], f"({len(lines) - _MOST_LINES} more lines)"]
@@ -205,7 +212,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def count_text(results: Iterable[Result]) -> str:
-    """Return for example `11 ok, 1 warning, 1 failed`."""
+    """Count the results by mark, such as `11 ok, 1 warning, 1 failed`."""
     counts = Counter(result.mark for result in results)
     plural = "s" if counts[WARNING] != 1 else ""
     parts = [f"{counts[OK]} ok", f"{counts[WARNING]} warning{plural}", f"{counts[FAILED]} failed"]

@@ -1,6 +1,6 @@
-"""Test whether a run's ranks can communicate, and how fast.
+"""Tests whether the ranks of a run can communicate, and how fast.
 
-Run as a program, this file is a rank in the test.
+If this file is run as a program, it is a rank in the test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WAY_OUT = (
 
 
 def check_communication(run: ExaminedRun) -> str:
-    """Test the launcher's ranks; without a launcher, start as many ranks as the run has."""
+    """Test communication among the ranks that a launcher started, or else among as many new processes."""
     device = "cpu" if run.args is None else str(run.args.device)
     if run.ranks == 1:
         return "one rank: none is needed"
@@ -40,10 +40,9 @@ def check_communication(run: ExaminedRun) -> str:
 
 
 def started_ranks(count: int, device: str, seconds: float) -> dict[str, float]:
-    """Start `count` processes that communicate; return the slowest measurement.
+    """Start `count` ranks that communicate, end them, and return the slowest rank's measurement.
 
-    No process is left on return. ProblemError with the rank that failed first, or with ranks that did not
-    finish within `seconds`.
+    ProblemError names the rank that failed first, or the ranks that did not finish within `seconds`.
     """
     job = {"arguments": [device, f"{seconds:g}"], "script": str(Path(__file__))}
     end = time.monotonic() + seconds
@@ -93,10 +92,9 @@ CAME, DONE = "came", "exchanged "
 
 
 def exchange(device: str, seconds: float) -> dict[str, float]:
-    """Measure an all-reduce with known values. Collective.
+    """Measure an all-reduce with known values; return its `bytes` and its `seconds`. Collective.
 
-    Returns its `bytes` and `seconds`. RuntimeError if ranks do not arrive within `seconds`, or if the sum is
-    wrong.
+    RuntimeError if ranks do not arrive within `seconds`, or if the sum is wrong.
     """
     import torch
     import torch.distributed as dist
@@ -125,7 +123,11 @@ def exchange(device: str, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Run a rank. Arguments: device without its number, and seconds."""
+    """Take part in the test as a rank.
+
+    Command-line arguments: the device type ("cpu" or "cuda"), and the seconds within which all ranks must
+    arrive.
+    """
     print(CAME, flush=True)
     device = sys.argv[1] if sys.argv[1] == "cpu" else f"cuda:{launch().local_rank}"
     print(DONE + json.dumps(exchange(device, float(sys.argv[2]))), flush=True)

@@ -1,4 +1,4 @@
-"""Command-line check: the run's own code parses, resolves and refuses."""
+"""Checks the flags of a run with the code that a run uses to parse and resolve them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _check_training(args: TrainingArguments) -> None:
     check_trackers(args.report_to, args)
 
 
-# The run's further checks before reading data, by class.
+# Further checks, by class of arguments, that a run makes before it reads data.
 _EARLY: dict[type, Callable[[Any], None]] = {
     DataArguments: DataArguments.check_flags,
     TrainingArguments: _check_training,
@@ -43,15 +43,15 @@ _MOST_REFUSALS = 20
 
 
 def args_file() -> Path | None:
-    """Return the flag file that `python -m fastsft.train` puts before its arguments."""
+    """Return the path of the file whose flags `python -m fastsft.train` reads before its arguments."""
     spec = importlib.util.find_spec("fastsft.train")
     return Path(spec.origin).with_suffix(".args") if spec and spec.origin else None
 
 
 def parse_argv(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values for all flags, and the sources for given flags.
+    """Return all flag values, and for each given flag where it comes from.
 
-    ValueError for unknown arguments; OSError if a --config cannot be read.
+    ValueError for unknown arguments; OSError if a --config file cannot be read.
     """
     parser = _Parser(CLASSES, add_help=False)
     file = args_file()
@@ -63,12 +63,15 @@ def parse_argv(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
 
 class _Parser(DataclassParser):
     def error(self, message: str) -> NoReturn:
-        """Raise ValueError; argparse would print all flags and exit."""
+        """Raise ValueError, because argparse would print all flags and exit."""
         raise ValueError(clearer(message))
 
 
 def check_configuration(run: ExaminedRun) -> str:
-    """Collect all refusals; later checks continue without the refused flags."""
+    """Check that no flag is refused. ProblemError lists all refusals.
+
+    Later checks examine the run without the refused flags.
+    """
     refusals: list[str] = []
     resolved = [_resolved(kind, run, refusals) for kind in CLASSES]
     run.model_args, run.data_args, run.args, run.lora_args = resolved
@@ -81,7 +84,10 @@ def check_configuration(run: ExaminedRun) -> str:
 
 
 def _resolved(kind: type[T], run: ExaminedRun, refusals: list[str]) -> T | None:
-    """Return an instance without refused flags; None if an error names no given flag."""
+    """Return an instance of `kind` without the refused flags, and add errors to `refusals`.
+
+    None if an error names no given flag, so that it is unknown which flag to leave out.
+    """
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     own = {name: run.values[name] for name in fields}
     given = {name: run.given[name] for name in fields if name in run.given}
@@ -101,7 +107,7 @@ def _resolved(kind: type[T], run: ExaminedRun, refusals: list[str]) -> T | None:
 
 
 def _blamed(error: ValueError, given: Mapping[str, str]) -> list[str]:
-    """Return the given flags that the error names: all if refused together, else the first."""
+    """Return the given flags that the error names: all flags that are refused together, else the first."""
     if isinstance(error, RefusedFlagsError):
         return [name for name in error.names if name in given]
     return [name for name in re.findall(r"--(\w+)", str(error)) if name in given][:1]
@@ -119,7 +125,7 @@ def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
 
 
 def _num_given(given: Mapping[str, str]) -> str:
-    """Return for example `7 flags`, or with a file `7 flags, 3 of them in run.yaml,`."""
+    """Return as text how many flags were given, such as `7 flags` or `7 flags, 3 of them in run.yaml,`."""
     files = Counter(by for by in given.values() if by != COMMAND_LINE)
     of_files = "".join(f", {count} of them in {by}," for by, count in files.items())
     return f"{len(given)} flag{'' if len(given) == 1 else 's'}{of_files}"

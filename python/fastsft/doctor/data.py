@@ -1,4 +1,4 @@
-"""Data checks: every file opens, and its first records become labels as in training."""
+"""Checks the data of a run: opens every file, and labels its first records as training would."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fastsft.sources.hub_files import is_hub_path
 from fastsft.sources.readers import MAX_RECORD_BYTES, open_reader
 
 _SECONDS = 3.0
-_MOST_CUT = 0.1  # share beyond which truncated rows are a warning
+_MOST_CUT = 0.1  # if a larger share of rows is truncated, the check warns
 _FILES = "files, patterns such as data/*.jsonl, several with commas between them"
 
 
 def check_data(run: ExaminedRun) -> str:
-    """Check --data_path."""
+    """Check the files of --data_path."""
     path = run.need("data_args", "the configuration").data_path
     if path is None:
         raise ProblemError("--data_path: expected a file of conversations, got none", "name one")
@@ -38,7 +38,7 @@ def check_data(run: ExaminedRun) -> str:
 
 
 def check_eval_data(run: ExaminedRun) -> str:
-    """Check --eval_data_path."""
+    """Check the files of --eval_data_path."""
     path = run.need("data_args", "the configuration").eval_data_path
     if path is None:
         return "none is named, none is needed"
@@ -49,7 +49,7 @@ def check_eval_data(run: ExaminedRun) -> str:
 
 
 def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, bool, str]:
-    """Label the first records in `path`; return them, whether these are all records, and a summary."""
+    """Label the first records in `path`; return the data, whether all records were read, and a summary."""
     try:
         files = data_files(path, fetch=False)
     except ValueError as error:
@@ -81,7 +81,7 @@ def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, boo
 
 
 def _heads(files: list[DataFile], run: ExaminedRun) -> list[tuple[Any, bool]]:
-    """Read file heads while there is time; only open the other files."""
+    """Read the first records of each file until the time is over; only open the remaining files."""
     heads, end = [], time.monotonic() + _SECONDS
     for file in files:
         if time.monotonic() < end:
@@ -108,14 +108,14 @@ def _text(run: ExaminedRun, files: list[DataFile], heads: list[Any], labelled: _
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 26
 _BOM = b"\xef\xbb\xbf"
-# A string, perhaps cut off, or a bracket or comma.
+# Matches a JSON string, which may be cut off at the end, or a bracket or a comma.
 _PART = re.compile(rb'"(?:[^"\\]|\\.?)*+(?:"|\Z)|[\[\]{},]', re.S)
 
 
 def head_of(file: DataFile, records: int, data_format: str = "auto") -> tuple[Any, bool]:
-    """Return an input with at most `records` records, and whether the file has no more.
+    """Return an input with a file's first `records` records, and whether these are all.
 
-    Positions in messages are the file's. DataError if the first 64 MiB contain no whole record.
+    Positions in error messages are those in the file. DataError if the first 64 MiB contain no whole record.
     """
     data, is_all = _read_head(open_reader(file), records, file.path)
     head = _C.DataInput(file.path, io.BytesIO(data).read, file.weight, MAX_RECORD_BYTES, data_format)
@@ -141,7 +141,7 @@ def _read_head(read: Callable[[int], bytes], records: int, name: str) -> tuple[b
 
 
 def cut_records(data: bytes, records: int) -> tuple[int, int]:
-    """Return where the first `records` records end in JSON text, and how many were found."""
+    """Return the offset at which the first `records` records in JSON text end, and how many were found."""
     if not _is_array(data):
         return _cut_lines(data, records)
     depth = count = cut = 0

@@ -1,4 +1,4 @@
-"""Checks for the output directory and its disk: permission, checkpoints, space and speed."""
+"""Checks the output directory of a run and its disk: permissions, checkpoints, space and speed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fastsft.runtime.regular_files import read_json_object
 _LOCK_NAME = ".fastsft-lock"
 _TESTED_BYTES, _TESTED_SECONDS = 1 << 26, 2.0
 _CHUNK = bytes(1 << 24)
-_SPARED = 1 << 28  # bytes that must stay free during the test
+_SPARED = 1 << 28  # the test does not write if fewer bytes are free
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def nearest_directory(path: Path) -> Path:
-    """Return `path`, or its first parent that exists."""
+    """Return `path` if it exists, else its nearest parent that exists."""
     nearest = path.absolute()
     while not os.path.lexists(nearest):
         nearest = nearest.parent
@@ -32,7 +32,7 @@ def nearest_directory(path: Path) -> Path:
 
 
 def _place(run: ExaminedRun) -> Path:
-    """Return the output directory, or the first parent that exists; NotCheckedError if that is a file."""
+    """Return the output directory, or its nearest parent that exists. NotCheckedError if that is a file."""
     there = nearest_directory(run.output_dir)
     if not there.is_dir():
         raise NotCheckedError(f"needs an --output_dir, and {there} is a file")
@@ -40,7 +40,7 @@ def _place(run: ExaminedRun) -> Path:
 
 
 def check_output(run: ExaminedRun) -> str:
-    """Check that --output_dir is writable, is not the model's directory, and is not in use by another run."""
+    """Check that --output_dir is writable, is not the model's directory, and is not used by another run."""
     folder = run.output_dir
     there = nearest_directory(folder)
     if not there.is_dir():
@@ -65,7 +65,10 @@ def check_output(run: ExaminedRun) -> str:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Return host, process and start time for the run that holds `folder`, or None; take no lock."""
+    """Return host, process and start time of the run that has locked `folder`; None if no run has.
+
+    The check does not take the lock itself.
+    """
     try:
         descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -86,7 +89,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def check_checkpoints(run: ExaminedRun) -> str:
-    """Describe how a start with these flags treats existing checkpoints."""
+    """Describe what a run with these flags does with existing checkpoints."""
     from fastsft import _C
 
     _place(run)
@@ -121,7 +124,7 @@ def check_checkpoints(run: ExaminedRun) -> str:
 
 
 def _named_usable(path: Path) -> str:
-    """Describe a checkpoint that a flag names, perhaps from transformers."""
+    """Describe the checkpoint that --resume_from_checkpoint names, which transformers may have written."""
     from fastsft.checkpoint.external.transformers_checkpoint import (
         TransformersCheckpoint,
         is_transformers_checkpoint,
@@ -137,7 +140,7 @@ def _named_usable(path: Path) -> str:
 
 
 def _usable(path: Path) -> str:
-    """Describe a checkpoint; ProblemError if the run could not resume."""
+    """Describe a checkpoint. ProblemError if the run could not resume from it."""
     from fastsft import _C
     from fastsft.checkpoint.external.transformers_checkpoint import is_transformers_checkpoint
     from fastsft.checkpoint.run_identity import holds_only_model
@@ -163,7 +166,10 @@ def _finished(folder: Path) -> str:
 
 
 def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
-    """Return the saved weights and the whole checkpoint [bytes]; NotCheckedError without a model."""
+    """Return the sizes that saved weights and a whole checkpoint have [bytes].
+
+    NotCheckedError if the model could not be opened.
+    """
     adapter, args = run.need("model", "a readable model").adapter_bytes(), run.resolved_args
     if adapter is not None:
         state = 0 if args.save_only_model else int(adapter // 4 * (4 + optimizer_state_bytes(args)))
@@ -174,24 +180,27 @@ def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
 
 
 def _parameters(run: ExaminedRun) -> int:
-    """Return the parameter count without adapters."""
+    """Count the model's parameters, without adapters."""
     return sum(math.prod(shape) for _, shape in run.shapes)
 
 
 def _model_bytes(run: ExaminedRun) -> int:
-    """Return the model in --save_dtype [bytes]; NotCheckedError if its own dtype is unknown."""
+    """Return the model's size in --save_dtype [bytes].
+
+    NotCheckedError if --save_dtype is auto and the source model's dtype is unknown.
+    """
     auto = run.resolved_args.save_dtype == "auto"
     dtype = run.need("weights_dtype", "weights that can be read") if auto else run.resolved_args.save_dtype
     return _parameters(run) * _WIDTHS[dtype]
 
 
 def _merged_bytes(run: ExaminedRun) -> int:
-    """Return the merged model for --save_merged [bytes]; 0 without the flag."""
+    """Return the merged model's size [bytes]; 0 if --save_merged is not given."""
     return _model_bytes(run) if run.lora_args is not None and run.lora_args.save_merged else 0
 
 
 def check_space(run: ExaminedRun) -> str:
-    """Compare the free bytes with --save_total_limit + 1 checkpoints, the final and the merged model."""
+    """Check that the disk has room for --save_total_limit + 1 checkpoints, the final and the merged model."""
     from fastsft import _C
 
     (weights, checkpoint), merged = checkpoint_bytes(run), _merged_bytes(run)
@@ -220,7 +229,10 @@ def check_space(run: ExaminedRun) -> str:
 
 
 def check_write_rate(run: ExaminedRun) -> str:
-    """Write and sync 16 MiB up to four times within 2 s, into a file without a name."""
+    """Measure the disk's write rate.
+
+    Blocks of 16 MiB are written to an unnamed file and synced, up to four times within 2 s.
+    """
     from fastsft import _C
 
     there = _place(run)
@@ -230,7 +242,7 @@ def check_write_rate(run: ExaminedRun) -> str:
     with tempfile.TemporaryFile(dir=there, buffering=0) as file:
         while written < _TESTED_BYTES and time.monotonic() - start < _TESTED_SECONDS:
             written += file.write(_CHUNK)
-            os.fsync(file.fileno())  # each block, because syncing all at once takes long on a slow disk
+            os.fsync(file.fileno())  # after each block, because a single sync may take long on a slow disk
     rate = written / max(time.monotonic() - start, 1e-6)
     text = f"{size_text(written)} written and synced at {size_text(rate)}/s"
     try:

@@ -1,4 +1,7 @@
-"""`fastsft doctor`: all checks in their order. A check that raises has failed, and the others still run."""
+"""Runs the checks of `fastsft doctor` in their order.
+
+If one raises, it has failed, and later checks still run.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from fastsft.doctor import communication, configuration, data, disk, machine, mo
 from fastsft.doctor.check import ExaminedRun, Result, as_rank0, examined
 from fastsft.runtime.launch import launch
 
-# name -> (check, hint if its error has none)
+# name -> (check, hint that is printed if the check's error has none)
 OF_INSTALLATION: dict[str, tuple[Callable[[], str], str]] = {
     "python": (machine.check_python, ""),
     "torch": (machine.check_torch, ""),
@@ -38,14 +41,18 @@ OF_RUN: dict[str, tuple[Callable[[ExaminedRun], str], str]] = {
 
 
 def examine_installation(skip: Collection[str] = ()) -> Iterator[Result]:
-    """Yield each check's result."""
+    """Yield each result from the installation's checks. skip: names of checks to leave out."""
     for name, (check, way_out) in OF_INSTALLATION.items():
         if name not in skip:
             yield examined(name, check, way_out)
 
 
 def examine_run(run: ExaminedRun, skip: Collection[str] = ()) -> Iterator[Result]:
-    """Yield each check's result. Under a launcher all ranks call this, and communicate first."""
+    """Yield each result from a run's checks. skip: names of checks to leave out.
+
+    If a launcher started several ranks, all of them call this, and the check of their communication comes
+    first.
+    """
     done: dict[str, Result] = {}
     if launch().world_size > 1 and "communication" not in skip:
         check, way_out = OF_RUN["configuration"]

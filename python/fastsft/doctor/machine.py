@@ -1,4 +1,4 @@
-"""Checks for the machine: Python, torch, GPUs, threads, extras, and memory for the run."""
+"""Checks the machine: Python, torch, GPUs, threads, optional packages, and the memory of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
 
 _LEAST_PYTHON = (3, 11)
-_EXTRAS = {  # extra in pyproject.toml -> module, which is also the name for pip
+_EXTRAS = {  # extra in pyproject.toml -> module, whose name is also the package's
     "parquet": "pyarrow", "zstd": "zstandard", "tensorboard": "tensorboard", "wandb": "wandb",
     "mlflow": "mlflow", "plot": "matplotlib", "notebook": "ipykernel", "ray": "ray",
 }  # fmt: skip
@@ -35,7 +35,7 @@ def check_python() -> str:
 
 
 def check_torch() -> str:
-    """Check that the native core loads with the installed torch, and that both or neither have CUDA."""
+    """Check that the native core loads with the installed torch, and has CUDA kernels if torch sees a GPU."""
     import torch
 
     from fastsft import _C
@@ -54,7 +54,7 @@ def check_torch() -> str:
 
 
 def check_gpus() -> str:
-    """List the GPUs; ProblemError if the core lacks kernels for a GPU."""
+    """List the GPUs. ProblemError if the core has no kernels for a GPU."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -71,7 +71,7 @@ def check_gpus() -> str:
 
 
 def check_threads() -> str:
-    """Check that native loops use all threads of a rank."""
+    """Check that parallel loops in the native core use all threads that a rank has."""
     from fastsft import _C
 
     cores, threads = len(os.sched_getaffinity(0)), threads_per_rank()
@@ -86,7 +86,7 @@ def check_threads() -> str:
 
 
 def check_extras() -> str:
-    """List optional packages that are installed or missing."""
+    """List the optional packages that are installed, and those that are missing."""
     there = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
     absent = {name: module for name, module in _EXTRAS.items() if name not in there}
     install = f"; absent: {', '.join(absent)} (pip install {' '.join(absent.values())})" if absent else ""
@@ -94,7 +94,10 @@ def check_extras() -> str:
 
 
 def check_memory(run: ExaminedRun) -> str:
-    """Plan with the records read, and report whether rows with --model_max_length tokens fit, too."""
+    """Check that the run fits into memory, as planned from the records that were read.
+
+    If some records were not read, also report whether rows of --model_max_length tokens would fit.
+    """
     model, args = run.need("model", "a readable model"), run.resolved_args
     setting, room = model.memory_setting(args), room_of(args)
     if run.rows is None or not len(run.rows):
@@ -119,7 +122,7 @@ def check_memory(run: ExaminedRun) -> str:
 
 
 def _makes_a_step(run: ExaminedRun) -> bool:
-    """True unless the rows read are too few for a step, as with --dataloader_drop_last."""
+    """True if the rows that were read are enough for a step; with --dataloader_drop_last they may not be."""
     from fastsft.planning.run_plan import RunPlan
 
     try:
@@ -130,7 +133,7 @@ def _makes_a_step(run: ExaminedRun) -> bool:
 
 
 def room_of(args: object) -> MemoryBudget:
-    """Return this rank's memory budget, without communication."""
+    """Return this rank's memory budget, without asking other ranks."""
     device = str(getattr(args, "device", "cpu"))
     host = usable_memory("cpu", available_host_memory() // launch().local_world_size)
     if device == "cpu":

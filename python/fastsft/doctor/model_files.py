@@ -1,4 +1,4 @@
-"""Checks for the model directory: configuration, weight headers, tokenizer and chat template."""
+"""Checks the model directory of a run: configuration, weight file headers, tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_NAMED = 5
 
 
 def check_model(run: ExaminedRun) -> str:
-    """Check that config.json describes a model that fastsft trains."""
+    """Check that config.json describes a model that fastsft can train."""
     args = run.need("args", "the configuration")
     model_args = run.need("model_args", "the configuration")
     name, trusts = model_args.model_name_or_path or "", bool(model_args.trust_remote_code)
@@ -55,7 +55,7 @@ def check_model(run: ExaminedRun) -> str:
 
 
 def _add_adapters(run: ExaminedRun, model: CausalLM, name: str, lora: LoraArguments) -> None:
-    """Add the adapters; ProblemError if they do not fit, or the merged model cannot be saved."""
+    """Add adapters to the model. ProblemError if they do not fit, or if the merged model cannot be saved."""
     try:
         run.model = with_adapters(model, name, lora)
         check_merged_path(run.output_dir, lora, run.model)
@@ -64,7 +64,7 @@ def _add_adapters(run: ExaminedRun, model: CausalLM, name: str, lora: LoraArgume
 
 
 def _extend_context(model: CausalLM, longest: int) -> None:
-    """Resolve positions: warn if the context is extended; ProblemError for rows that are too long."""
+    """Warn if rows of `longest` tokens need an extended context. ProblemError if they are too long."""
     try:
         stretched = model.extend_context(longest)
     except ValueError as error:
@@ -74,7 +74,7 @@ def _extend_context(model: CausalLM, longest: int) -> None:
 
 
 def directory_here(name: str, cache_dir: str | None) -> Path:
-    """Return the model's directory without downloading; ProblemError for a hub model that is not cached."""
+    """Return a model's directory. ProblemError for a hub model that was not downloaded before."""
     if (path := local_directory(name)) is not None:
         return path
     import huggingface_hub
@@ -93,7 +93,7 @@ def directory_here(name: str, cache_dir: str | None) -> Path:
 
 
 def check_weights(run: ExaminedRun) -> str:
-    """Check weight files: headers, lengths, and tensors against config.json."""
+    """Check the headers and lengths of the weight files, and that their tensors match config.json."""
     folder = run.need("model", "a readable model").source_directory
     if not has_safetensors(folder):
         _refuse_pickled(run, folder)
@@ -104,7 +104,7 @@ def check_weights(run: ExaminedRun) -> str:
 
 
 def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
-    """Raise ProblemError unless all files are readable and hold the tensors in config.json."""
+    """Raise ProblemError unless weight files are readable and have the tensors that config.json implies."""
     problems = stored.problems or model.stored_form(stored).problems()
     if problems:
         raise ProblemError(
@@ -114,7 +114,7 @@ def raise_weight_problems(stored: StoredWeights, model: CausalLM) -> None:
 
 
 def weights_text(stored: StoredWeights) -> str:
-    """Return for example `2 files, 290 tensors, BF16`."""
+    """Summarize the weight files, such as `2 files, 290 tensors, BF16`."""
     dtypes = ", ".join(sorted({tensor.dtype for tensor in stored.tensors.values()}))
     count = f"{len(stored.files)} file{'' if len(stored.files) == 1 else 's'}"
     return f"{count}, {len(stored.tensors)} tensors, {dtypes}"
@@ -138,7 +138,7 @@ def _listed(problems: list[str]) -> str:
 
 
 def check_tokenizer_files(run: ExaminedRun) -> str:
-    """Check that the tokenizer loads, and that the embedding has a row for each token."""
+    """Check that the tokenizer loads, and that the embedding table has a row for each token."""
     from fastsft.data.conversation_labels import check_tokenizer
     from fastsft.tokenizer.tokenizer import Tokenizer
 
@@ -162,7 +162,7 @@ def check_tokenizer_files(run: ExaminedRun) -> str:
 
 
 def check_chat_template(run: ExaminedRun) -> str:
-    """Check with a probe that only replies and their end-of-turn tokens are learned."""
+    """Check, by labelling a sample conversation, that only replies and their stop tokens are targets."""
     from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
     from fastsft.data.chat.mask_policy import resolve_policy, set_pad_token
     from fastsft.data.conversation_labels import check_tokenizer, detect_tools
@@ -183,7 +183,10 @@ def check_chat_template(run: ExaminedRun) -> str:
 
 
 def written_by(config: Mapping[str, Any]) -> str:
-    """Return for example `written by transformers 5.24.0, 4.57.6 is installed`; "" if unknown."""
+    """Return which transformers wrote the configuration; "" if unknown.
+
+    The text is like `written by transformers 5.24.0, 4.57.6 is installed`.
+    """
     named, here = config.get("transformers_version"), transformers_version()
     if not isinstance(named, str) or not named:
         return ""
@@ -192,7 +195,7 @@ def written_by(config: Mapping[str, Any]) -> str:
 
 
 def words_read_past(config: Mapping[str, Any]) -> str:
-    """Return a warning if the installed transformers reads `config` differently from fastsft, else ""."""
+    """Return a warning if the installed transformers would read `config` as another model, else ""."""
     here = transformers_version()
     lacking = [name for name in missing_words(config) if name != PARAMETERS]
     if here is None or not lacking or library_major() > 4:

@@ -1,1 +1,1 @@
-"""`fastsft.inspect`: shows the learned parts of the data as text or page; data_report.json."""
+"""`fastsft.inspect`, which shows the targets in the data as text or as an HTML page, and data_report.json."""

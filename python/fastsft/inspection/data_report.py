@@ -1,4 +1,4 @@
-"""data_report.json next to the model, and sample rows with marks around learned parts."""
+"""Writes data_report.json next to the model, and prints sample rows with marks around their targets."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _BEGIN, _END = "\u27e6", "\u27e7"
 
 
 _STOPS = ("stop_token", CALL_STOP)
-_STOP_TOKENS = "stop_token_ids"  # attribute that model/config.py reads
+_STOP_TOKENS = "stop_token_ids"  # attribute of the tokenizer that model/config.py reads
 
 
 def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Path:
-    """Write data_report.json: for `train` and `eval` the counts, and how the labels were made.
+    """Write data_report.json and return its path.
 
-    data_module: from make_supervised_data_module, or a script's own. For a data set that fastsft did not
-    label, class and number of rows are written. Source: docs/spec/fastchat_labels.md, section 4.1.
+    The file has counts for `train` and `eval`, and how their labels were made. data_module: from
+    make_supervised_data_module, or a script's own. For a data set that fastsft did not label, only its class
+    and number of rows are written. See docs/spec/fastchat_labels.md, section 4.1.
     """
     content = {
         name: _described(dataset)
@@ -60,9 +61,10 @@ def _described(dataset: object) -> dict[str, Any]:
 def show_data(
     model: CausalLM, tokenizer: object, data_args: DataArguments, directory: str, data_module: dict[str, Any]
 ) -> None:
-    """Write data_report.json, print `dump_masked` samples, and warn if generation would not stop, on rank 0.
+    """Write data_report.json and print `dump_masked` samples on rank 0; warn if generation would not stop.
 
-    The stop token is also added to the saved eos_token_id: docs/spec/fastchat_labels.md, section 4.4 (f).
+    The stop token is also added to the saved model's eos_token_id (docs/spec/fastchat_labels.md, section 4.4
+    (f)).
     """
     dataset = data_module.get("train_dataset", ())
     note_stop_token(model, tokenizer, getattr(dataset, "labelling", None) or {})
@@ -76,7 +78,7 @@ def show_data(
 
 
 def note_stop_token(model: CausalLM, tokenizer: object, labelling: dict[str, str]) -> None:
-    """Warn if the model's eos_token_id lacks stop tokens, and add them to the saved model."""
+    """Warn if the model's eos_token_id lacks stop tokens of the labels; the saved model will have them."""
     native = getattr(tokenizer, "native", None)
     if native is None or "stop_token" not in labelling:
         return  # the script made the labels
@@ -93,9 +95,9 @@ def note_stop_token(model: CausalLM, tokenizer: object, labelling: dict[str, str
 
 
 def masked_samples(dataset: Sequence[Mapping[str, Any]], tokenizer: object, count: int) -> Iterator[str]:
-    """Yield the first `count` rows as text, learned parts between marks, control characters escaped.
+    """Yield the first `count` rows as text, with marks around targets and with control characters escaped.
 
-    ValueError for a script's tokenizer that has no native equal.
+    ValueError if a script's own tokenizer has no native equivalent.
     """
     if count < 1:
         return
@@ -113,7 +115,7 @@ def masked_samples(dataset: Sequence[Mapping[str, Any]], tokenizer: object, coun
 
 
 def _native_rows(dataset: Sequence[Mapping[str, Any]], count: int) -> _C.TokenDataset:
-    """Return the data set's native rows; for a script's data set, its first `count` items."""
+    """Return the native rows of the data set; for a script's own data set, make them from `count` items."""
     native: _C.TokenDataset | None = getattr(dataset, "native", None)
     if native is not None:
         return native
@@ -124,7 +126,10 @@ def _native_rows(dataset: Sequence[Mapping[str, Any]], count: int) -> _C.TokenDa
 
 
 def _texts_between(native: _C.Tokenizer, ids: list[int], edges: list[int]) -> Iterator[str]:
-    """Yield the text between edges, decoded after a letter, because decoding drops a leading space."""
+    """Yield the text between each two edges.
+
+    The ids are decoded after a letter, because decoding drops a space at the beginning.
+    """
     letter = native.encode("a")
     before = native.decode(letter)
     for begin, end in pairwise(edges):

@@ -1,6 +1,6 @@
-"""`fastsft.inspect`: shows which parts are learned, in each conversation and in the whole data set.
+"""`fastsft.inspect`, which shows the targets in single conversations and counts them in the whole data set.
 
-Training's own code makes the labels. Weights are never read.
+Labels are made by the same code as in training. Weights are not read.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
 
 @dataclass(frozen=True, repr=False)
 class Inspection(InspectedData):
-    """A data set as training would see it.
+    """A data set as training would see it. A notebook shows the object as HTML; `print` shows text.
 
-    records: the chosen records. report: _C.DataReport for the whole data set, the numbers in
-    data_report.json. lengths, learned: row counts by tokens and by learned tokens. faults: errors that would
-    stop training (the first thousand of num_faults). num_matching: how many records match `record` and
-    `only`. unit: "tokens", or "bytes" if no model was given. A notebook shows the object as HTML, `print` as
-    text.
+    records: the records that were chosen. report: _C.DataReport of the whole data set, with the numbers of
+    data_report.json. lengths: row counts by tokens. learned: row counts by targets. faults: errors
+    that would stop training (the first thousand of num_faults). num_matching: how many records match
+    `record` and `only`. unit: unit of lengths, "tokens", or "bytes" if no model was given.
     """
 
     def html(self) -> str:
-        """Return a self-contained page."""
+        """Return the inspection as an HTML page that needs no other files."""
         return page(self)
 
     def _repr_html_(self) -> str:
@@ -72,17 +71,20 @@ def inspect(
     data_format: str = "auto",
     **settings: Any,
 ) -> Inspection:
-    """Label `data` as training would, without weights, and explain `n` records.
+    """Label `data` as training would, without reading weights, and explain up to `n` records.
 
-    model: a model directory, of which only the tokenizer is read, or a fastsft Tokenizer. data: a value for
-    --data_path (files, patterns, weights, "-"), or records. model_max_length: default 512, as in training;
-    for a Tokenizer, its own. record: an id, or a record's number in its file. only: an outcome ("dropped",
-    "truncated", "stopped", ...) or a reason ("embedded_eos", ...). random: choose records by `seed`, not the
-    first. role_map: additional role names, {"alice": "user"} or "alice=user". show_progress: show a bar or
-    lines on standard error while reading. max_record_bytes: size limit for a record in a file. data_format:
-    record format, default detected. settings: mask_policy, template, chat_template_name, train_turns,
-    role_aliases, on_bad_sample, overlong, boundary_tokens (labelling.LabelSettings). ValueError for options
-    and data that cannot be used.
+    model: a model directory, of which only the tokenizer is read, or a fastsft Tokenizer.
+    data: a value for --data_path (files, patterns, weights, "-"), or records in memory.
+    model_max_length: by default 512, as in training; for a Tokenizer, its own.
+    record: choose the record with this id, or with this number in its file.
+    only: choose records with an outcome ("dropped", "truncated", "stopped", ...) or a reason ("embedded_eos",
+    ...). random: True to choose records at random by `seed`, instead of the first records.
+    role_map: additional role names, as {"alice": "user"} or "alice=user".
+    show_progress: True to show a bar or lines on standard error while reading.
+    max_record_bytes: the most bytes that a record in a file may have. data_format: record format; default:
+    detected. settings: mask_policy, template, chat_template_name, train_turns, role_aliases, on_bad_sample,
+    overlong, boundary_tokens (labelling.LabelSettings).
+    ValueError for options and data that cannot be used.
     """
     chosen = _C.SurveyChoice(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
@@ -98,7 +100,7 @@ def inspect(
 
 @dataclass(frozen=True)
 class InspectionSetup:
-    """A tokenizer and its labeller."""
+    """A tokenizer and its labeller. width: the most tokens in a row. unit: the unit for lengths."""
 
     model: str
     native: _C.Tokenizer
@@ -116,7 +118,7 @@ class InspectionSetup:
         max_record_bytes: int = MAX_RECORD_BYTES,
         data_format: str = "auto",
     ) -> Inspection:
-        """Read `data` once; ValueError if no record is found, or a record is too long."""
+        """Read and inspect `data` once. ValueError if there is no record, or if a record is too long."""
         name, inputs, size = _inputs(data, max_record_bytes, data_format)
         progress = LabelProgress(size, shown=show_progress)
         try:
@@ -148,9 +150,9 @@ def prepare(
     model_max_length: int | None = None,
     data: object = None,
 ) -> InspectionSetup:
-    """Return the labeller that training with these settings has; ValueError as in training.
+    """Return the setup with the labeller that training with these settings uses. ValueError as in training.
 
-    data: a value for --data_path, or records. The tool template is used only if files have tools.
+    data: a value for --data_path, or records in memory. The tool template is used only if files have tools.
     """
     tokenizer = _tokenizer(model, model_max_length)
     settings = resolve_policy(settings, tokenizer)
@@ -169,10 +171,10 @@ def prepare(
 
 
 def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
-    """Return the setup without a model: lengths are bytes, and no row is too long.
+    """Return a setup without a model, in which lengths are in bytes and no row is too long.
 
-    The mask policy is spans, because FastChat's needs token ids. template: default vicuna_v1.1. ValueError
-    for "model" and for unknown names.
+    The mask policy is spans, because FastChat's policy needs token ids. The template is vicuna_v1.1 by
+    default. ValueError for the template "model", and for unknown names.
     """
     if settings.template == "model":
         raise ValueError("--template model: no model is given; add --model, or name a template")
@@ -186,7 +188,7 @@ def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
 
 def _tokenizer(model: str | Path | Tokenizer, model_max_length: int | None) -> Tokenizer:
     if not isinstance(model, str | Path):
-        own = copy.copy(model)  # only the copy's settings change
+        own = copy.copy(model)  # so that the caller's tokenizer keeps its settings
         if model_max_length is not None:
             own.model_max_length = model_max_length
         return own

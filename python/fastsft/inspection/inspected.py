@@ -1,4 +1,4 @@
-"""Results of an inspection: a data set's numbers, and its records token by token."""
+"""The results of an inspection: numbers of the data set, and its records token by token."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class InspectedToken:
     """A token in a row.
 
-    Its text is bytes [begin, end) in the row; BOS at the front has none. piece: its text in the vocabulary.
-    is_turn_end: True for a learned stop token after a reply.
+    begin, end: the token's text is bytes [begin, end) of the row's text; they are empty for BOS at the front.
+    piece: the token's text in the vocabulary. is_learned: True if the token is a target. is_turn_end: True if
+    it is a stop token after a reply, and a target.
     """
 
     position: int
@@ -32,9 +33,9 @@ class InspectedToken:
 
 @dataclass(frozen=True)
 class Part:
-    """A uniform part of the text.
+    """A part of a row's text whose tokens are all of one kind.
 
-    kind: "context", "learned", "end" (a learned stop token) or "cut" (beyond the limit).
+    kind: "context", "learned", "end" (a stop token that is a target) or "cut" (beyond the longest row).
     """
 
     text: bytes
@@ -43,7 +44,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Remark:
-    """Reason why a record or message was dropped, fixed or noted. message: its number, or -1."""
+    """Reason why a record or a message was dropped, fixed or noted.
+
+    message: the number of the message; -1 if the reason is about the record.
+    """
 
     name: str
     action: str
@@ -53,11 +57,12 @@ class Remark:
 
 @dataclass(frozen=True)
 class InspectedRecord:
-    """A record in the data.
+    """A record of the data.
 
-    outcome: noted (kept unchanged), truncated, salvaged, unlabelled, dropped, excluded (without row) or
-    stopped (training would stop here). text: the model's input in UTF-8, with the part beyond the limit;
-    empty without a row. messages: role and text in the data. line, byte: position in `file`.
+    line, byte: the record's position in `file`. outcome: noted (kept unchanged), truncated, salvaged,
+    unlabelled, dropped, excluded (has no row) or stopped (training would stop here). text: the model's input
+    in UTF-8, including the part that is cut; empty if there is no row. num_cut: number of tokens beyond the
+    longest row. messages: (role, text) as in the data.
     """
 
     file: str
@@ -74,7 +79,7 @@ class InspectedRecord:
 
     @classmethod
     def of(cls, surveyed: _C.SurveyedRecord, native: _C.Tokenizer, stop_id: int) -> InspectedRecord:
-        """Convert a native record."""
+        """Convert a record from the native core. stop_id: id of the stop token."""
         seen = surveyed.explanation
         return cls(
             file=surveyed.file,
@@ -92,7 +97,7 @@ class InspectedRecord:
 
     @property
     def name(self) -> str:
-        """The id, else the number."""
+        """The record's id, or its number if there is no id."""
         return self.id or str(self.number)
 
     @property
@@ -104,11 +109,11 @@ class InspectedRecord:
         return sum(token.is_turn_end for token in self.tokens)
 
     def bytes_of(self, token: InspectedToken) -> bytes:
-        """Return a token's bytes."""
+        """Return the token's bytes in the text."""
         return self.text[token.begin : token.end]
 
     def parts(self) -> Iterator[Part]:
-        """Yield the whole text in uniform parts."""
+        """Yield the whole text in parts whose tokens are of one kind."""
         for kind, group in groupby(self.tokens, _kind):
             members = list(group)
             yield Part(b"".join(map(self.bytes_of, members)), kind)
@@ -143,7 +148,7 @@ def _text(data: bytes) -> str:
 
 @dataclass(frozen=True, repr=False)
 class InspectedData:
-    """Base of `fastsft.inspection.inspect.Inspection`, which documents the fields."""
+    """Base class of `fastsft.inspection.inspect.Inspection`, which documents the fields."""
 
     data: str
     model: str
@@ -159,7 +164,7 @@ class InspectedData:
     unit: str = "tokens"
 
     def __repr__(self) -> str:
-        """Return one line with the main numbers."""
+        """Return a line with the main numbers."""
         report = self.report
         is_divided = report.num_whole < report.num_records
         of = f"rows of {report.num_whole:,} records" if is_divided else "records"
@@ -171,7 +176,7 @@ class InspectedData:
 
     @property
     def is_learnable(self) -> bool:
-        """True if training would start: something is learned, and no record stops the run."""
+        """True if training would start, because there are targets and no record stops the run."""
         return self.report.num_learned > 0 and self.num_faults == 0
 
     @property
@@ -185,9 +190,9 @@ class InspectedData:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The data set's object of data_report.json, with `faults`, `model_max_length` and `padding_tokens`.
+        """The content of data_report.json for the data set, `faults`, model_max_length and padding_tokens.
 
-        Without a model `unit`, "bytes", replaces the last two.
+        Without a model, `unit` ("bytes") replaces model_max_length and padding_tokens.
         """
         limit = {"model_max_length": self.width, "padding_tokens": self.num_padding}
         return {

@@ -1,4 +1,4 @@
-"""An inspection as one HTML page; a script draws records when they are opened."""
+"""Shows an inspection as an HTML page whose script draws each opened record."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _FRAME_HEIGHT = 640  # pixels
 _DOT = "\u00b7"
-_MOST_OF_A_CHARACTER = 8  # tokens of a character: four bytes, and neighbours
+_MOST_OF_A_CHARACTER = 8  # the most tokens that spell a character (four bytes) and its neighbours
 _KINDS = {"context": 0, "learned": 1, "end": 2}
 
 
 def page(inspection: InspectedData) -> str:
-    """Return the page. All text of the data is escaped, and invisible characters are spelt out."""
+    """Return the HTML page. Text of the data is escaped, and invisible characters are written as escapes."""
     body = "".join(
         [
             f"<header><h1>{_text(inspection.data)}</h1>{_labels(inspection)}</header>",
@@ -160,9 +160,9 @@ def _kind(token: InspectedToken) -> int:
 
 
 def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
-    """Yield the text of each token; for bytes that are no text alone, and for no bytes, [hex, shown text].
+    """Yield the text of each token, or [its bytes in hex, text to show] if its bytes are not UTF-8 or empty.
 
-    For a character of several tokens the first token shows the character, the others a dot.
+    If a character consists of several tokens, the first token shows the character, and the others show a dot.
     """
     rest = 0
     for number, token in enumerate(record.tokens):
@@ -179,7 +179,10 @@ def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
 
 
 def _divided(record: InspectedRecord, number: int) -> tuple[bytes, int]:
-    """Return the shortest text that begins with token `number`, and how many tokens follow in the text."""
+    """Return the bytes of the shortest valid text that begins at token `number`.
+
+    Also return how many further tokens the text has.
+    """
     spelt = b""
     for count, token in enumerate(record.tokens[number : number + _MOST_OF_A_CHARACTER]):
         spelt += record.bytes_of(token)

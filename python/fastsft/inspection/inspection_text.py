@@ -1,4 +1,4 @@
-"""An inspection as text: the summary, histograms, and records with what is learned marked."""
+"""Shows an inspection as text: records with marks around their targets, a summary, and histograms."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from fastsft.inspection.inspected import InspectedData, InspectedRecord, Part
 
 _RESET = "\x1b[0m"
-# Black on a light ground is readable on dark and light terminals.
+# Black text on a coloured background is readable on dark and on light terminals.
 _STYLES = {"learned": "\x1b[30;42m", "end": "\x1b[30;43m", "cut": "\x1b[2;9m"}
-Paint = Callable[[str, str], str]  # paints a text in a style
+Paint = Callable[[str, str], str]  # function that returns a text in a style
 _TITLE, _DIM, _ALARM = "\x1b[1m", "\x1b[2m", "\x1b[1;31m"
 _BEGIN, _END, _CUT = "\u27e6", "\u27e7", "\u2702"
 _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
@@ -25,10 +25,10 @@ _ALARMING = ("dropped", "excluded", "stopped", "unlabelled")
 def inspection_text(
     inspection: InspectedData, *, colour: bool = False, tokens: bool = False, width: int | None = None
 ) -> str:
-    """Return records and summary.
+    """Return the records and the summary as text.
 
-    colour: colours instead of brackets as marks. tokens: each token on its own line. width: wrap lines about
-    the data at `width` columns; text of the data is not wrapped.
+    colour: True to mark targets by colours instead of brackets. tokens: True to print each token on its own
+    line. width: number of columns to which lines are wrapped, except text of the data; None: no wrapping.
     """
     parts = [record_text(record, colour=colour, tokens=tokens, width=width) for record in inspection.records]
     shown = f"{len(parts)} of {inspection.num_matching:,} matching records" if parts else "no record is shown"
@@ -37,7 +37,7 @@ def inspection_text(
 
 
 def summary_text(inspection: InspectedData, *, colour: bool = False, width: int | None = None) -> str:
-    """Return the numbers of the data set: records, tokens, padding, reasons, histograms, and faults."""
+    """Return the data set's numbers as text: records, tokens, padding, reasons, histograms and faults."""
     title = _painter(colour)
     lines = [
         title("data set", _TITLE),
@@ -51,7 +51,7 @@ def summary_text(inspection: InspectedData, *, colour: bool = False, width: int 
 
 
 def verdict(inspection: InspectedData) -> list[str]:
-    """Return the reasons why training would not start."""
+    """Return lines with the reasons why training would stop or learn nothing; empty if there are none."""
     lines = []
     if inspection.num_faults:
         stopping = [fault for fault in inspection.faults if fault.always_stops]
@@ -81,7 +81,7 @@ def verdict(inspection: InspectedData) -> list[str]:
 def record_text(
     record: InspectedRecord, *, colour: bool = False, tokens: bool = False, width: int | None = None
 ) -> str:
-    """Return a record: a headline, its remarks, and its text or tokens."""
+    """Return a record as text: a headline, its remarks, and its text or its tokens."""
     paint = _painter(colour)
     headline = folded(_headline(record), width, indent=2)
     lines = [paint(headline, _ALARM if record.outcome in _ALARMING else _TITLE)]
@@ -184,7 +184,7 @@ def _marked(part: Part, colour: bool) -> str:
     if part.kind == "context":
         return text
     if colour:
-        # Paint lines one by one, because a coloured line break paints the rest of the terminal line.
+        # Each line is coloured by itself, because a coloured line break would colour the rest of the line.
         return "\n".join(f"{_STYLES[part.kind]}{line}{_RESET}" if line else "" for line in text.split("\n"))
     return f"{_CUT}{text}{_CUT}" if part.kind == "cut" else f"{_BEGIN}{text}{_END}"
 
@@ -217,12 +217,12 @@ def _painter(colour: bool) -> Paint:
 
 
 _WIDTH = 40
-HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # heads the columns of `bars`
+HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # header of the columns of `bars`
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def bins(counts: Mapping[int, int], most: int = 12) -> list[Bar]:
-    """Return at most `most` bins of equal, round width. counts: number of rows by value (0 or more)."""
+    """Return at most `most` bins of equal, round width. counts: value (0 or more) -> row count."""
     if not counts:
         return []
     first, last = min(counts), max(counts)
@@ -234,7 +234,10 @@ def bins(counts: Mapping[int, int], most: int = 12) -> list[Bar]:
 
 
 def bars(counts: Mapping[int, int], width: int = _WIDTH) -> list[str]:
-    """Return a line for each bin: values, a bar of at most `width` characters, rows, and share."""
+    """Return a line for each bin: its values, a bar of at most `width` characters, rows and share of rows.
+
+    counts: value -> row count.
+    """
     ranges = bins(counts)
     total, highest = sum(bar.count for bar in ranges), max((bar.count for bar in ranges), default=0)
     lines = []
@@ -246,7 +249,7 @@ def bars(counts: Mapping[int, int], width: int = _WIDTH) -> list[str]:
 
 
 def median(counts: Mapping[int, int]) -> int:
-    """Return the lower median of all values; 0 without values."""
+    """Return the lower median of all values; 0 if there are none. counts: value -> row count."""
     left = (sum(counts.values()) + 1) // 2
     for value in sorted(counts):
         left -= counts[value]
@@ -256,7 +259,7 @@ def median(counts: Mapping[int, int]) -> int:
 
 
 def _bar(count: int, highest: int, width: int) -> str:
-    # Bars of few rows stay visible: at least an eighth of a character.
+    # A bar has at least an eighth of a character, so that bins with few rows stay visible.
     eighths = max(round(8 * width * count / highest), 1) if count else 0
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 

@@ -1,4 +1,4 @@
-"""AdaptedModel: a frozen base model with LoRA adapters in the native engine, which are trained and saved."""
+"""AdaptedModel: a frozen base model in the native engine with LoRA adapters, which are trained and saved."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class AdaptedModel(CausalLM):
-    """The base model `model` with adapters; the class depends on the model's engine.
+    """The base model `model` with adapters.
 
-    values: initial tensors by the engine's names; None: adapters are drawn as peft does after
-    torch.manual_seed(seed). four_bits: the linears of the base model's layers are stored in 4 bits (QLoRA).
-    ValueError if the settings match nothing (targets.py).
+    values: initial tensors by the engine's names; None: adapters are initialized as by peft after
+    torch.manual_seed(seed). four_bits: linear weights of the base model's layers are stored in 4 bits
+    (QLoRA). ValueError if the settings match no module (targets.py).
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AdaptedModel(CausalLM):
     def from_adapter(
         cls, model: CausalLM, adapter: AdapterDirectory, settings: LoraSettings, *, four_bits: bool = False
     ) -> AdaptedModel:
-        """Start with a saved adapter's tensors. ValueError for tensors that do not fit.
+        """Make a model that starts with a saved adapter's tensors. ValueError if they do not fit.
 
         settings: the adapter's, with `model` as base model.
         """
@@ -71,7 +71,7 @@ class AdaptedModel(CausalLM):
         return adapted
 
     def _convert(self, adapter: AdapterDirectory) -> None:
-        """Convert tensors from another transformers release into this one's form."""
+        """Convert tensors from another transformers release to the installed one's form."""
 
     def _use_extra_tensors(self, adapter: AdapterDirectory) -> None:
         """Use the adapter's frozen tensors instead of the base model's. ValueError for a tied head."""
@@ -88,13 +88,13 @@ class AdaptedModel(CausalLM):
         self._values |= extra
 
     def extra_tensors(self) -> Mapping[str, torch.Tensor]:
-        """Return the frozen tensors that are saved with the adapter, because the base model's differ."""
+        """Return the frozen tensors that are saved with the adapter, as they differ from the base model's."""
         return self._extra
 
     def broadcast_adapters(self) -> None:
-        """Start all ranks with the adapters that rank 0 has drawn, as DDP does. Collective.
+        """Broadcast the adapters that rank 0 has initialized to all ranks, as DDP does. Collective.
 
-        ValueError for adapters from files that differ between ranks.
+        ValueError if adapters from files differ between ranks.
         """
         digests = gather_objects(self.initial_digest())
         if len(set(digests)) == 1:
@@ -107,7 +107,7 @@ class AdaptedModel(CausalLM):
 
     @property
     def initial(self) -> Mapping[str, torch.Tensor]:
-        """Initial trained tensors, and frozen ones that replace the base model's."""
+        """Initial values: trained tensors, and frozen tensors that replace the base model's."""
         return self._values
 
     def load_weights(self, engine: _C.Engine) -> None:
@@ -133,20 +133,23 @@ class AdaptedModel(CausalLM):
         return adapter_bytes(self.targets, self.extra_tensors())
 
     def adapter_to_save(self) -> SavedAdapter:
-        """Return the current trained tensors, in every rank's memory. Collective."""
+        """Return the trained tensors' current values, in every rank's memory. Collective."""
         assert self.engine is not None  # a save follows `build`
         return SavedAdapter(
             self.settings, self.targets, self.engine.trained_parameters(), self.extra_tensors()
         )
 
     def adapter_from_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
-        """Return the adapter that a script has gathered, by peft's names. ValueError if one is missing."""
+        """Return the adapter that a script has gathered by peft's names.
+
+        ValueError if a tensor is missing.
+        """
         return SavedAdapter(
             self.settings, self.targets, values_of(state_dict, self.targets), self.extra_tensors()
         )
 
     def adapter_facts(self) -> dict[str, Any]:
-        """Return facts that a resumed run must share, beyond the unit layout."""
+        """Return the adapter settings that a resumed run must share, beyond the unit layout."""
         linears = [
             [adapter.module, adapter.rank, adapter.scale, *([adapter.parameter] if adapter.parameter else [])]
             for adapter in self.targets.adapters
@@ -161,7 +164,7 @@ class AdaptedModel(CausalLM):
     def base_weights(self) -> str | None:
         """Return the frozen weights' identity, which no checkpoint has; computed at the first call.
 
-        None on other ranks than 0, and for files that cannot be read.
+        None on ranks other than 0, and if files cannot be read.
         """
         if self._base_weights is None and launch().rank == 0:
             self._base_weights = sampled_digest(
@@ -173,7 +176,7 @@ class AdaptedModel(CausalLM):
         return hashlib.sha256(str(sorted(tensor_digests(self._values.items()).items())).encode()).hexdigest()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all trained tensors by their names in peft's files, gathered in fp32. Collective."""
+        """Return all trained tensors by their names in peft's files, gathered in float32. Collective."""
         if self.engine is None:
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
         values = self.engine.trained_parameters()
@@ -216,7 +219,7 @@ class AdaptedModel(CausalLM):
         return weights
 
     def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
-        self.load_weights(engine)  # the frozen ones, from the directory
+        self.load_weights(engine)  # the frozen weights, from the directory
         put_values(engine, weights)
 
 
@@ -232,19 +235,19 @@ def engine_adapters(targets: Targets) -> _C.AdapterOptions:
 
 
 def frozen_dtype(*, four_bits: bool) -> str:
-    """Return the engine's option for the frozen base model."""
+    """Return the dtype in which the engine keeps the frozen base model: "nf4" or "compute"."""
     return "nf4" if four_bits else "compute"
 
 
 def put_values(engine: _C.Engine, values: Mapping[str, torch.Tensor]) -> None:
-    """Set the engine's tensors by its names. Collective."""
+    """Set the engine's tensors from `values`, by the engine's names. Collective."""
     for name, value in values.items():
         engine.set_parameter(name, value)
     engine.publish()
 
 
 def values_of(state_dict: Mapping[str, torch.Tensor], targets: Targets) -> dict[str, torch.Tensor]:
-    """Read all trained tensors from a state_dict with peft's names. ValueError if one is missing."""
+    """Return all trained tensors from a state_dict with peft's names. ValueError if one is missing."""
     values = {}
     for name in targets.shapes():
         stored = name_in_file(name, targets)
@@ -264,11 +267,12 @@ def _some(names: Collection[str]) -> str:
 def initial_values(
     targets: Targets, seed: int, init_lora_weights: bool | str = True
 ) -> dict[str, torch.Tensor]:
-    """Return every adapter's float32 A and B that peft draws after `torch.manual_seed(seed)`.
+    """Return the float32 A and B for every adapter, as peft initializes them after `torch.manual_seed(seed)`.
 
-    For each adapter, in module order, nn.Linear initializes A and B; then A is drawn again (kaiming_uniform
-    with a = sqrt(5), or with "gaussian" normal with deviation 1 / r), and B is zero. With False nn.Linear's
-    values stay. Source: peft.tuners.lora.layer, update_layer and reset_lora_parameters.
+    For each adapter, in module order, nn.Linear initializes A and B. Then A is drawn again (kaiming_uniform
+    with a = sqrt(5), or for "gaussian" a normal distribution with standard deviation 1 / r), and B is set to
+    zero. If init_lora_weights is False, nn.Linear's values stay. Source: peft.tuners.lora.layer, update_layer
+    and reset_lora_parameters.
     """
     import torch
 

@@ -1,6 +1,6 @@
-"""Reads and writes adapters in peft's format: adapter_config.json, adapter_model.safetensors or .bin.
+"""Adapters in peft's format: adapter_config.json, and adapter_model.safetensors or .bin.
 
-Tensors have the engine's names, which are the base model's, and other names in the files.
+In memory, tensors have the engine's names, which are the base model's; in the files they have peft's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLED_NAME = "adapter_model.bin"
-# Frozen tensors that peft saves with a head adapter, or after the vocabulary was resized.
+# Frozen tensors that peft saves together with a head's adapter, or after the vocabulary was resized.
 EXTRA_TENSORS = ("lm_head.weight", "model.embed_tokens.weight")
 PREFIX = "base_model.model."
 _ADAPTER_PARTS = (".lora_A.weight", ".lora_B.weight")
@@ -36,10 +36,10 @@ _SHOWN = 3
 
 
 class AdapterDirectory:
-    """A saved adapter, opened for reading. settings: its LoraConfig. shapes: by the engine's names.
+    """A saved adapter, opened for reading.
 
-    ValueError for a directory without adapter, a LoraConfig that fastsft does not compute, and names that
-    are not peft's.
+    settings: its LoraConfig. shapes: tensor shapes, by the engine's names. ValueError for a directory without
+    an adapter, for a LoraConfig that fastsft does not compute, and for names that are not peft's.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -56,11 +56,11 @@ class AdapterDirectory:
         self._index()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors by peft's names, in the file's types."""
+        """Return all tensors by peft's names, in the file's dtypes."""
         return {in_file: self.stored(name) for name, in_file in self._names.items()}
 
     def replace(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Use `tensors`, by peft's names, instead of the file's."""
+        """Use `tensors`, by peft's names, instead of those in the file."""
         self._content = tensors
         self._index()
 
@@ -95,7 +95,7 @@ class AdapterDirectory:
         return [(entry.name, tuple(entry.shape)) for entry in self._content.tensors]
 
     def check(self, targets: Targets) -> None:
-        """Raise ValueError unless the tensors match `targets`, but for EXTRA_TENSORS."""
+        """Raise ValueError unless the file has exactly the tensors in `targets`, or also EXTRA_TENSORS."""
         expected = targets.shapes()
         missing = [name for name in expected if name not in self.shapes]
         unknown = [name for name in self.shapes if name not in expected and name not in EXTRA_TENSORS]
@@ -112,12 +112,15 @@ class AdapterDirectory:
                 )
 
     def replaced(self, targets: Targets) -> list[str]:
-        """Return the directory's frozen tensors, by name, which replace the base model's."""
+        """Return the names of the directory's frozen tensors, which replace the base model's."""
         expected = targets.shapes()
         return [name for name in self.shapes if name not in expected]
 
     def check_replaced(self, targets: Targets, base: Mapping[str, Sequence[int]], where: str) -> None:
-        """Raise ValueError if `replaced` do not fit the base model. base: its shapes; where: its name."""
+        """Raise ValueError if the frozen tensors do not fit the base model.
+
+        base: the base model's shapes. where: its name, for the message.
+        """
         for name in self.replaced(targets):
             if name in base and tuple(base[name]) != self.shapes[name]:
                 rows = self.shapes[name][0]
@@ -133,7 +136,7 @@ class AdapterDirectory:
         return self.stored(name).float()
 
     def stored(self, name: str) -> torch.Tensor:
-        """Read a tensor, by the engine's name, in the file's type."""
+        """Read a tensor, by the engine's name, in the file's dtype."""
         in_file = self._names[name]
         if isinstance(self._content, dict):
             value = self._content[in_file].detach()
@@ -150,7 +153,7 @@ class AdapterDirectory:
 
 
 def _release_hint(names: Iterable[str], targets: Targets) -> str:
-    """Return a hint for a message about expert adapters that do not fit, else ""."""
+    """Return a hint for a message about expert adapters that do not fit; else an empty string."""
     has_experts = any(adapter.experts for adapter in targets.adapters)
     if not has_experts and not any(".experts." in name for name in names):
         return ""
@@ -161,7 +164,7 @@ def _release_hint(names: Iterable[str], targets: Targets) -> str:
 
 
 def adapter_config_text(settings: LoraSettings) -> str:
-    """Return adapter_config.json as text."""
+    """Return adapter_config.json's text."""
     return json_text(settings.to_config())
 
 
@@ -172,11 +175,11 @@ def write_adapter(
     values: Mapping[str, torch.Tensor],
     extra: Mapping[str, torch.Tensor] | None = None,
 ) -> list[_C.FileDigest]:
-    """Write adapter_model.safetensors and adapter_config.json, durable on return. Return their digests.
+    """Write adapter_model.safetensors and adapter_config.json, and sync them to disk. Return their digests.
 
-    values: all trained tensors by the engine's names, written as float32. extra: frozen tensors that differ
-    from the base model's, written in their types. Patterns with overlapping keys are written module by
-    module, because files sort keys.
+    values: all trained tensors by the engine's names; written in float32. extra: frozen tensors that differ
+    from the base model's; written in their own dtypes. If several keys in a pattern match a module, the
+    pattern is written with a key per module, because JSON files sort keys and the first match counts.
     """
     from fastsft import _C
 
@@ -197,7 +200,8 @@ def write_adapter(
 def name_in_file(name: str, targets: Targets) -> str:
     """Return a tensor's name in peft's files: `base_model.model.model...q_proj.lora_A.weight`.
 
-    peft puts a module with an adapter into a wrapper as `base_layer`, nested for several adapters.
+    peft wraps a module with an adapter, which becomes the wrapper's `base_layer`; with several adapters,
+    wrappers are nested.
     """
     module, _, parameter = name.rpartition(".")
     layers = sum(module == adapter.layer for adapter in targets.adapters)
@@ -212,7 +216,7 @@ def name_in_engine(name: str) -> str | None:
 
 
 def is_adapter(name: str) -> bool:
-    """Return True for A or B of an adapter, False for a base model's parameter."""
+    """Return True for an adapter's A or B, False for a base model's parameter."""
     return name.endswith(_ADAPTER_PARTS)
 
 
@@ -220,7 +224,7 @@ def is_adapter(name: str) -> bool:
 class SavedAdapter:
     """A LoRA run's tensors at a save, by the engine's names, in host memory.
 
-    values: trained, float32. extra: frozen tensors that differ from the named base model's.
+    values: trained tensors, in float32. extra: frozen tensors that differ from the named base model's.
     """
 
     settings: LoraSettings
@@ -229,12 +233,12 @@ class SavedAdapter:
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def write(self, directory: str | Path) -> list[_C.FileDigest]:
-        """Write the adapter's files into a new directory, durable on return. Return their digests."""
+        """Write the adapter's files into a new directory and sync them to disk. Return their digests."""
         return write_adapter(directory, self.settings, self.targets, self.values, self.extra)
 
 
 def adapter_bytes(targets: Targets, extra: Mapping[str, torch.Tensor]) -> int:
-    """Return an adapter's file size, with an allowance for headers."""
+    """Return an adapter's file size in bytes, with an allowance for headers."""
     elements = sum(map(math.prod, targets.shapes().values()))
     extra_bytes = sum(value.numel() * value.element_size() for value in extra.values())
     return 4 * elements + int(extra_bytes) + _HEADER_BYTES

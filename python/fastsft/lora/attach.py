@@ -1,4 +1,4 @@
-"""Attaches LoRA adapters to a model: by a run's flags, from a saved adapter, a LoraConfig or a PeftModel.
+"""LoRA adapters for a model: by a run's flags, from a saved adapter, from a LoraConfig or in a PeftModel.
 
 AdaptedModel trains adapters in the native engine, GenericAdaptedModel peft's modules in the generic engine,
 and GivenPeftModel a script's own PeftModel.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _EXPRESSION = re.compile(r"[\\^$*+?()\[\]{}|]")
-# Flag -> field in LoraSettings.
+# Flags, and the LoraSettings fields that they set.
 _FIELDS = {
     "lora_r": "r",
     "lora_alpha": "lora_alpha",
@@ -50,9 +50,10 @@ def open_model(
     *,
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """Open a directory or hub model and attach the flags' adapters. ValueError as both steps.
+    """Open a directory or hub model and attach adapters by the flags.
 
-    seed: seeds new adapters; in FastChat they depend on how the script has seeded torch. engine: --engine.
+    seed: seeds new adapters; in FastChat they depend on how the script has seeded torch. engine: --engine's
+    value. ValueError as in engine_choice.open_model and with_adapters.
     """
     opened = engine_choice.open_model(
         name, cache_dir=cache_dir, engine=engine, trust_remote_code=trust_remote_code
@@ -61,7 +62,10 @@ def open_model(
 
 
 def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 42) -> CausalLM:
-    """Attach the flags' adapters to `model`, which was opened by `name`. ValueError for wrong flags."""
+    """Attach adapters to `model` by the flags. ValueError for wrong flags.
+
+    name: the name by which the model was opened.
+    """
     if not lora.lora:
         return model
     kind = adapted_kind(model)
@@ -80,14 +84,17 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
 
 
 def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
-    """Return `settings` with `name` as base model; a notice, which begins with `about`, if it was another."""
+    """Return `settings` with `name` as base model.
+
+    If they name another model, a notice that begins with `about` says so.
+    """
     if settings.base_model is not None and not _is_same_model(settings.base_model, name):
         tell(f"{about} {settings.base_model}, and goes on over {name}")
     return settings.of_base(name)
 
 
 def _is_same_model(one: str, other: str) -> bool:
-    """Return True for equal names, and for two names that mean a directory."""
+    """Return True if the names are equal, or are two names for one directory."""
     first, second = Path(one).expanduser(), Path(other).expanduser()
     return one == other or (first.is_dir() and second.is_dir() and first.samefile(second))
 
@@ -95,7 +102,7 @@ def _is_same_model(one: str, other: str) -> bool:
 def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
     """Return a saved adapter's targets in the base model `model`.
 
-    ValueError if the settings match nothing, and for tensors that are not the targets'.
+    ValueError if its settings match no module, or if its tensors do not fit these targets.
     """
     targets = _targets(model, adapter)
     adapter.check(targets)
@@ -113,7 +120,7 @@ def _targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
 
 
 def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
-    """Return the class for `model` with adapters, by its engine."""
+    """Return the class for `model` with adapters, according to its engine."""
     if model.engine_kind == "native":
         return AdaptedModel
     from fastsft.lora.generic_model import GenericAdaptedModel
@@ -122,9 +129,9 @@ def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
 
 
 def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSettings:
-    """Make the settings for LoRA's flags, as FastChat's train_lora.py makes its LoraConfig.
+    """Return the settings that LoRA's flags ask for, as FastChat's train_lora.py makes its LoraConfig.
 
-    base_model: its name, for readers. ValueError, naming the flag, for wrong values.
+    base_model: the base model's name, recorded for readers. ValueError, naming the flag, for wrong values.
     """
     values: dict[str, Any] = {field: _setting(getattr(args, flag)) for flag, field in _FIELDS.items()}
     try:
@@ -136,7 +143,7 @@ def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSetti
 
 
 def check_same_settings(args: LoraArguments, saved: LoraSettings) -> None:
-    """Raise ValueError for a given flag that differs from --lora_weight_path's adapter."""
+    """Raise ValueError if a given flag differs from --lora_weight_path's adapter."""
     settings = requested_settings(args, None)
     for flag, field in _FIELDS.items():
         requested, expected = getattr(settings, field), getattr(saved, field)
@@ -148,7 +155,7 @@ def check_same_settings(args: LoraArguments, saved: LoraSettings) -> None:
 
 
 def _setting(value: object) -> object:
-    """Convert a flag's list to a setting: None, an expression, or names."""
+    """Convert a flag's list to a setting: None, a regular expression, or names."""
     if not isinstance(value, list):
         return value
     if len(value) == 1 and (value[0].lower() == ALL_LINEAR or _EXPRESSION.search(value[0])):
@@ -169,12 +176,13 @@ def as_trained_model(
 ) -> CausalLM:
     """Wrap a Trainer's `model` for training.
 
-    model: a PeftModel (its adapters are trained), a LoraConfig (its base model is opened), or anything that
+    model: a PeftModel, whose adapters are trained; a LoraConfig, whose base model is opened; or anything that
     `as_model` accepts.
-    peft_config: a LoraConfig for new adapters; peft wraps a transformers object and initializes them, those
-    of a directory are drawn from `seed`.
-    engine: --engine; a transformers object with adapters needs the native engine.
-    ValueError for adapters from both, and for a LoraConfig that fastsft does not compute.
+    peft_config: a LoraConfig for new adapters. On a transformers object peft makes and initializes them; on a
+    directory they are initialized from `seed`.
+    engine: --engine's value; a transformers object with adapters needs the native engine.
+
+    ValueError if both arguments bring adapters, and for a LoraConfig that fastsft does not compute.
     """
     if _is_config(model):
         return _from_config(model, peft_config, seed, engine)
@@ -202,12 +210,12 @@ def as_trained_model(
 
 
 def _is_of_transformers(model: object) -> TypeGuard[PreTrainedModel]:
-    """Return True for a transformers module; fastsft's models have `build`."""
+    """Return True for a transformers module, which unlike fastsft's models has no `build`."""
     return hasattr(model, "named_parameters") and not hasattr(model, "build")
 
 
 def _check_engine_of_objects(engine: str) -> None:
-    """Raise ValueError for --engine generic, which has no adapters on transformers objects."""
+    """Raise ValueError for --engine generic, which cannot train adapters on transformers objects."""
     if engine == "generic":
         raise ValueError(
             "--engine generic: expected auto or native with a model of transformers that has adapters; save "
@@ -216,7 +224,7 @@ def _check_engine_of_objects(engine: str) -> None:
 
 
 def _is_config(value: object) -> TypeGuard[PeftConfig]:
-    """Return True for peft's PeftConfig; imports nothing."""
+    """Return True for peft's PeftConfig, without importing peft."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(value, peft.PeftConfig)
 
@@ -237,7 +245,10 @@ def _from_config(config: PeftConfig, peft_config: object, seed: int, engine: str
 
 
 def _with_adapters(model: object, settings: LoraSettings, seed: int, given: object) -> AdaptedModel:
-    """Attach new adapters to `model`. given: the script's argument, perhaps a name."""
+    """Attach new adapters to `model`.
+
+    given: the script's argument from which `model` was opened, perhaps a name.
+    """
     if not isinstance(model, CausalLM) or model.engine is not None:
         raise ValueError(
             "Trainer(peft_config=): expected a model that no Trainer has trained yet: a directory, a "

@@ -1,4 +1,4 @@
-"""GenericAdaptedModel: adapters in the generic engine, which are peft's modules on the engine's units."""
+"""GenericAdaptedModel: adapters in the generic engine, as peft's modules over the engine's units."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAME = "default"  # peft's name for the first adapter
 
 
 class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
-    """An AdaptedModel in the generic engine; the arguments are AdaptedModel's."""
+    """An AdaptedModel in the generic engine, with the same arguments as AdaptedModel."""
 
     def __init__(self, model: GenericCausalLM, settings: LoraSettings, *args: Any, **kwargs: Any) -> None:
         self._base, self.settings = model, settings
@@ -48,7 +48,7 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         convert_expert_adapters(adapter, self._base, self.targets)
 
     def _engine_adapters(self) -> None:
-        """Return None: the adapters are modules of the model."""
+        """Return None, because the adapters are modules of the model."""
 
     def _empty(self, dtype: torch.dtype) -> PreTrainedModel:
         return with_peft(self._base._empty(dtype), self.settings)
@@ -60,7 +60,7 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         return self._base.why_padded
 
     def activation_sizes(self, dtype: str) -> ActivationSizes:
-        """Return the base model's sizes and those of experts, to which peft adds adapters in each pass."""
+        """Return the base model's sizes, and elements of experts to which peft adds adapters in each pass."""
         summed = dict.fromkeys((unit.name for unit in self._meta.units[1:]), 0)
         for adapter in self.targets.adapters:
             for unit in summed:
@@ -70,9 +70,9 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
 
 
 def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel:
-    """Let peft wrap the modules of `model`, on the meta device, that `settings` name.
+    """Make peft wrap the modules of `model`, on the meta device, that `settings` name.
 
-    ValueError without peft, for settings that peft refuses, and for modules_to_save.
+    ValueError if peft is not installed, for settings that peft rejects, and for modules_to_save.
     """
     if settings.modules_to_save:
         raise ValueError(
@@ -103,11 +103,11 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
             f"linear layers are {', '.join(_linears(model))}; all-linear takes all but the head"
             f"{joined_hint(settings.target_modules)}"
         ) from error
-    return cast("PreTrainedModel", wrapped.base_model.model)  # this is `model`, changed in place
+    return cast("PreTrainedModel", wrapped.base_model.model)  # `model` itself, changed in place
 
 
 def find_generic_targets(model: GenericCausalLM, adapter: AdapterDirectory) -> Targets:
-    """Return the targets of `adapter` in `model`, and convert the adapter's tensors to its release."""
+    """Return the targets of `adapter` in `model`; convert its tensors to the installed transformers."""
     settings = adapter.settings
     targets = read_targets(with_peft(model._empty(torch.float32), settings), settings)
     convert_expert_adapters(adapter, model, targets)
@@ -115,7 +115,10 @@ def find_generic_targets(model: GenericCausalLM, adapter: AdapterDirectory) -> T
 
 
 def read_targets(model: torch.nn.Module, settings: LoraSettings) -> Targets:
-    """Read the targets of a model from `with_peft`. ValueError for adapters of embeddings or convolutions."""
+    """Return the targets of a model from `with_peft`.
+
+    ValueError for adapters of embeddings or convolutions.
+    """
     from peft.tuners.lora.layer import LoraLayer
 
     linears, parameters = [], dict[str, list[Adapter]]()
@@ -125,7 +128,7 @@ def read_targets(model: torch.nn.Module, settings: LoraSettings) -> Targets:
         adapter = _adapter(model, name, layer)
         if adapter.parameter is None:
             linears.append(adapter)
-        else:  # peft's wrapping order: the innermost first
+        else:  # the innermost wrapper first, as peft wraps them
             parameters.setdefault(adapter.layer, []).insert(0, adapter)
     adapters = [*linears, *(adapter for nested in parameters.values() for adapter in nested)]
     trained = {
@@ -159,7 +162,7 @@ def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
 
 
 def _why_not_trained(layer: LoraLayer, base: torch.nn.Module) -> str | None:
-    """Say why peft's `layer` around `base` cannot be trained; None if it can."""
+    """Return why peft's `layer` around `base` cannot be trained; None if it can."""
     kind = type(layer).__name__
     if kind not in ("Linear", "ParamWrapper") or isinstance(base, torch.nn.Embedding):
         return "whose weights are no linear layer"
@@ -171,7 +174,7 @@ def _why_not_trained(layer: LoraLayer, base: torch.nn.Module) -> str | None:
 
 
 def _gives_tensor(linear: torch.nn.Module) -> bool:
-    """Return False for a router that is a linear layer, but returns weights and expert numbers."""
+    """Return False for a router that is a linear layer, but returns weights and expert indices."""
     if type(linear).forward is torch.nn.Linear.forward or not isinstance(linear, torch.nn.Linear):
         return True
     try:
@@ -183,7 +186,7 @@ def _gives_tensor(linear: torch.nn.Module) -> bool:
 
 
 def _warn_of_unmatched(settings: LoraSettings, targets: Targets) -> None:
-    """Warn of target parameters that match nothing, which peft ignores."""
+    """Warn of target parameters that match nothing, because peft ignores them silently."""
     weights = [f".{adapter.weight}" for adapter in targets.adapters]
     for name in settings.target_parameters or ():
         if not any(weight.endswith(f".{name}") for weight in weights):
@@ -191,7 +194,7 @@ def _warn_of_unmatched(settings: LoraSettings, targets: Targets) -> None:
 
 
 def _with_converted_targets(model: torch.nn.Module, settings: LoraSettings) -> LoraSettings:
-    """Return `settings` with peft's targets for experts of transformers 5: parameters, ranks and alphas."""
+    """Return `settings` with targets, ranks and alphas as peft makes them for transformers 5's experts."""
     config = cast("Any", model).peft_config[_NAME]
     if not getattr(config, "target_parameters", None):
         return settings
@@ -206,12 +209,12 @@ def _with_converted_targets(model: torch.nn.Module, settings: LoraSettings) -> L
 
 
 def _adaptable(model: torch.nn.Module) -> str:
-    """Return the flag that names all linears but the head."""
+    """Return the flag that names all linear layers but the head."""
     return f"--lora_target_modules {' '.join(name for name in _linears(model) if name != HEAD)}"
 
 
 def _linears(model: torch.nn.Module) -> list[str]:
-    """Return the last parts of the linears' names, each once, without peft's wrappers."""
+    """Return the last parts of linear layers' names, each once, without peft's wrappers."""
     endings: dict[str, None] = {}
     for name, module in model.named_modules():
         is_linear = isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
@@ -221,9 +224,9 @@ def _linears(model: torch.nn.Module) -> list[str]:
 
 
 def convert_expert_adapters(adapter: AdapterDirectory, model: GenericCausalLM, targets: Targets) -> None:
-    """Join the tensors of single experts (transformers 4) in `adapter` for transformers 5, by peft's rules.
+    """Join an adapter's tensors of single experts (transformers 4), as transformers 5 has them.
 
-    Source: set_peft_model_state_dict of peft.
+    The rules are peft's. Source: set_peft_model_state_dict of peft.
     """
     joined = [name for target in targets.adapters if target.experts for name in target.shapes()]
     if all(name in adapter.shapes for name in joined):
@@ -237,6 +240,6 @@ def convert_expert_adapters(adapter: AdapterDirectory, model: GenericCausalLM, t
         return
     try:
         tensors = convert(model._empty(torch.float32), LoraConfig(), adapter.tensors())
-    except (ValueError, RuntimeError, KeyError):  # experts of different ranks: AdapterDirectory.check refuses
+    except (ValueError, RuntimeError, KeyError):  # ranks differ; AdapterDirectory.check raises the error
         return
     adapter.replace(tensors)

@@ -1,4 +1,4 @@
-"""GivenPeftModel: a script's PeftModel as a Trainer's model, which gets the trained adapters back."""
+"""GivenPeftModel: a script's PeftModel as a Trainer's model; it gets the trained adapters back."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class GivenPeftModel(LiveHooks, AdaptedModel):
     """A PeftModel around a transformers model of a native family.
 
-    The engine trains copies of the adapters in fp32, next to a copy of the base model; `copy_to_module`
-    writes them into the module, in its type. ValueError for adapters that differ from their LoraConfig, and
-    as LoadedModel for the base model.
+    The engine trains float32 copies of the adapters, over a copy of the base model; `copy_to_module` writes
+    them into the module, in its dtype. ValueError if adapters differ from their LoraConfig, and as in
+    LoadedModel for the base model.
     """
 
     module: PeftModel
@@ -59,9 +59,10 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self._resized = self._find_resized()
 
     def _find_resized(self) -> list[str]:
-        """Return frozen head and embedding if the vocabulary differs from that of the named base model.
+        """Return head and embedding, if frozen, in case the vocabulary was resized.
 
-        Empty if that model is not known. Source: peft's save_embedding_layers="auto".
+        It was if its size differs from that of the base model which the LoraConfig names. Empty if that model
+        is not known. Source: peft's save_embedding_layers="auto".
         """
         size = vocabulary_of(self.settings.base_model)
         if size is None or size == self.vocab_size():
@@ -75,7 +76,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
             )
         return names
 
-    if not TYPE_CHECKING:  # so that a type checker reports unknown names
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
         def __getattr__(self, name: str) -> Any:
             """Return the module's attribute."""
@@ -96,7 +97,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         return self._base.engine_config()
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Refuse changes with which the module computes something else than the engine."""
+        """Raise ValueError for changes with which the module computes something else than the engine."""
         check_modules(self.module, settings_of(self.module), self.targets)
         refuse(list(hooks_of(self.module)), caller)
         self._base.engine = self.engine
@@ -115,8 +116,8 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self._note_weights()
 
     def broadcast_adapters(self) -> None:
-        """Start all ranks with rank 0's adapters, also in the module, as DDP does. Collective."""
-        self._is_drawn = True  # by peft, or loaded on every rank
+        """Broadcast rank 0's adapters to all ranks and their modules, as DDP does. Collective."""
+        self._is_drawn = True  # peft drew them, or they were loaded on every rank
         super().broadcast_adapters()
         write_values(self.module, self._values)
 
@@ -131,10 +132,10 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         return self._identity_without(self.extra_tensors())
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
-        """Return `base_weights` without the frozen tensors that the adapter in `directory` has itself.
+        """Return `base_weights` without the frozen tensors that the adapter in `directory` contains.
 
         These may differ from `extra_tensors`, which depend on whether the named base model is found; older
-        versions saved none. ValueError if there is no adapter.
+        versions saved no such tensors. ValueError if there is no adapter.
         """
         return self._identity_without(AdapterDirectory(directory).replaced(self.targets))
 
@@ -172,9 +173,9 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         return [name for name in now if now[name] != self._weights.get(name)]
 
     def load_changed_weights(self) -> bool:
-        """Load weights that a script has changed; return True for any. Collective.
+        """Load weights that a script has changed; return True if there were any. Collective.
 
-        ValueError for changes on several ranks.
+        ValueError if a rank has changed weights and there are several ranks.
         """
         if self.engine is None:
             return False
@@ -200,7 +201,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self._live.begin(self._weights, is_stale=is_stale)
 
     def copy_to_module(self) -> None:
-        """Write the trained adapters into the module, rounded to its type. Collective."""
+        """Write the trained adapters into the module, rounded to its dtype. Collective."""
         self.end_training()
         changed = self.changed_weights()
         if changed:
@@ -213,7 +214,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self.engine_owns_weights = False
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all trained tensors with scripts' changes, by peft's names, in fp32. Collective."""
+        """Return all trained tensors, with changes by scripts, by peft's names, in float32. Collective."""
         self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
@@ -248,7 +249,7 @@ def _cached(base: str) -> str:
 
 
 def _check_family(module: PeftModel) -> None:
-    """Raise ValueError for a base model without a native engine."""
+    """Raise ValueError if the native engine does not compute the base model's family."""
     base = module.get_base_model()
     model_type = getattr(getattr(base, "config", None), "model_type", None)
     if model_type is not None and not is_native({"model_type": model_type}):

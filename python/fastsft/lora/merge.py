@@ -1,4 +1,7 @@
-"""Merges an adapter into its base model, on disk or for a chat: W + scale B A, in float32, rounded once."""
+"""Merges an adapter into its base model, on disk or for a chat: W + scale B A, rounded once.
+
+The sum is computed in float32.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,15 @@ def merge_adapter(
     max_shard_size: int = 5_000_000_000,
     replaces: Replaces | None = None,
 ) -> Converted:
-    """Write the base model with the merged adapter to the directory `target`, tensor by tensor.
+    """Write the base model with the adapter merged into it to the directory `target`, tensor by tensor.
 
-    base: model directory or hub name; None: the base model of adapter_config.json. dtype: float32, bfloat16
-    or float16; None keeps each tensor's type. replaces: as in convert_model. The tokenizer, with the trained
-    chat template, is the adapter's if its directory has one, else the base model's, like configuration and
-    licence. ValueError for an adapter that does not fit the base model, and as convert_model.
+    base: model directory or hub name; None: the base model that adapter_config.json names.
+    dtype: float32, bfloat16 or float16; None keeps each tensor's dtype.
+    max_shard_size, replaces: as in convert_model.
+
+    The tokenizer, with the trained chat template, is the adapter's if its directory has one, else the base
+    model's. Configuration and licence are the base model's. ValueError if the adapter does not fit the base
+    model, and as in convert_model.
     """
     merged = MergedModel.open(adapter, base)
     return convert_model(
@@ -50,7 +56,7 @@ def merge_adapter(
 
 
 class MergedModel:
-    """The base model in the directory `source`, whose tensors `merged` returns with the adapter."""
+    """A base model, in the directory `source`, and an adapter; `merged` merges one tensor."""
 
     def __init__(self, adapter: AdapterDirectory, source: Path) -> None:
         model = open_model(str(source))
@@ -78,9 +84,10 @@ class MergedModel:
         return self._adapter.directory if own else self.source
 
     def merged(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """Return the merged value of the base model's tensor `name`: float32 or float64 if it changes.
+        """Return the merged value of a base model's tensor; float32 or float64 if it changes.
 
-        name: in the base model's files or in memory. ValueError if the adapter has another shape.
+        name: the tensor's name in the base model's files, or in memory. ValueError if the shape in the
+        adapter differs.
         """
         name = self._names.get(name, name)
         if name in self._whole:
@@ -101,16 +108,16 @@ class MergedModel:
 def merged_weight(
     weight: torch.Tensor, adapter: Adapter, a: torch.Tensor, b: torch.Tensor, first: int = 0
 ) -> torch.Tensor:
-    """Return `weight` + scale * b a, in float32, or in float64 for a weight of that type.
+    """Return `weight` + scale * b a, in float64 if `weight` is float64, else in float32.
 
-    weight: the adapted weight, or a part of it that begins at element `first`.
-    Source: get_delta_weight and merge of peft's Linear and ParamWrapper.
+    weight: the adapted weight, or a part of it that begins at element `first` of the flat weight. Source:
+    get_delta_weight and merge of peft's Linear and ParamWrapper.
     """
     import torch
 
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
     experts, size = adapter.experts or 1, adapter.inputs * adapter.outputs
-    begin, end = first // size, -(-(first + weight.numel()) // size)  # experts in `weight`
+    begin, end = first // size, -(-(first + weight.numel()) // size)  # first and last + 1 expert in `weight`
     expert_a = a.float().reshape(experts, adapter.rank, adapter.inputs)[begin:end]
     expert_b = b.float().reshape(adapter.outputs, adapter.rank, experts)[..., begin:end].permute(2, 0, 1)
     delta = (expert_b @ expert_a) * adapter.scale
@@ -133,9 +140,9 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
 
 
 def _first_elements(adapter: Adapter, model: CausalLM) -> dict[str, int]:
-    """Return the tensors, in memory and files, of the adapted weight, with their first elements in it.
+    """Map tensors of the adapted weight, by name in memory and files, to their first elements in it.
 
-    ValueError if files have a linear's weight in several tensors, or together with others.
+    ValueError if the files split a linear's weight into several tensors, or join it with others.
     """
     import torch
 
@@ -150,7 +157,7 @@ def _first_elements(adapter: Adapter, model: CausalLM) -> dict[str, int]:
 
 
 def _names_in_model(model: CausalLM, source: Path) -> dict[str, str]:
-    """Return the model's names of tensors by their names in the files of `source`."""
+    """Map tensor names in the files of `source` to the names in the model; empty for a native model."""
     if model.engine_kind == "native":
         return {}
     names = model.stored_form(StoredWeights(source)).names
@@ -167,10 +174,10 @@ def _check_tied(adapter: AdapterDirectory, targets: Targets, tied: list[str]) ->
 
 
 def open_chat_model(directory: str | Path, base: str | Path | None = None, **options: Any) -> ChatModel:
-    """Open a model directory, or an adapter merged into its base model in memory; `options` are ChatModel's.
+    """Open a model directory, or an adapter merged into its base model in memory.
 
-    base: base model of an adapter, as in merge_adapter. ValueError for a `base` without adapter, an adapter
-    that does not fit, and as ChatModel.
+    base: an adapter's base model, as in merge_adapter. options: ChatModel's arguments. ValueError if `base`
+    is given without an adapter, if the adapter does not fit, and as in ChatModel.
     """
     from fastsft.model.generation import ChatModel
 

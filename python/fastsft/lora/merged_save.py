@@ -1,4 +1,4 @@
-"""`--save_merged`: writes the merged model next to the adapter at the end of a run."""
+"""`--save_merged`: the merged model, written next to the adapter at the end of a run."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 FOLDER = "merged"
-# The record next to the folder has the digest of the manifest that --save_merged wrote, and that of the
-# manifest before, until the new model is there.
+# The record next to the folder has the digest of the manifest that --save_merged wrote. Until the new model
+# is in place, it also has the digest of the manifest before.
 _RECORD, _KEY, _BEFORE = ".fastsft-merged.json", "manifest", "before"
 
 
 def check_merged_path(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
-    """Raise ValueError before training if --save_merged could not write its folder, or not merge.
+    """Raise ValueError, before training, if --save_merged could not write its folder or could not merge.
 
-    At the end a merged model of --save_merged is replaced, and another model of fastsft is archived. The
-    source of the run is refused.
+    At the end, an earlier model of --save_merged is replaced, and another model by fastsft is archived. The
+    source of the run is never overwritten: ValueError.
     """
     merged = Path(output_dir or ".") / FOLDER
     if not lora.save_merged:
@@ -68,7 +68,10 @@ def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) 
 
 
 class MergingTrainer(Protocol):
-    """The Trainer's attributes that `save_merged` reads; the Trainer is in a later room."""
+    """The Trainer attributes that `save_merged` reads.
+
+    A protocol, because the trainer imports this package.
+    """
 
     @property
     def args(self) -> TrainingArguments: ...
@@ -79,15 +82,15 @@ class MergingTrainer(Protocol):
 
 
 class Phases(Protocol):
-    """Shows the phases of a run."""
+    """A display for a run's phases."""
 
     def phase(self, name: str, detail: str, /) -> AbstractContextManager[object]: ...
 
 
 def save_merged(trainer: MergingTrainer) -> Path:
-    """Merge the adapter in `output_dir` into its base model, on the writing ranks. Collective.
+    """Merge the adapter in `output_dir` into its base model, on the ranks that write. Collective.
 
-    Return the directory of the merged model. ValueError as `merge_adapter`.
+    Return the directory of the merged model. ValueError as in `merge_adapter`.
     """
     folder = Path(trainer.args.output_dir or ".")
     with trainer.progress.phase("merging", f"the model to {folder / FOLDER}"):
@@ -96,9 +99,9 @@ def save_merged(trainer: MergingTrainer) -> Path:
 
 
 def merge_finished(args: TrainingArguments, lora: LoraArguments, model: CausalLM) -> None:
-    """Write the merged model of a run that had finished before, unless it is up to date. Collective.
+    """Write the merged model of an already finished run, unless it is up to date. Collective.
 
-    ValueError as `check_merged_path`.
+    ValueError as in `check_merged_path`.
     """
     if not lora.save_merged:
         return
@@ -108,7 +111,7 @@ def merge_finished(args: TrainingArguments, lora: LoraArguments, model: CausalLM
 
 
 def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], bool]) -> None:
-    """Merge on the writing ranks if `is_needed()`, with a notice. Collective."""
+    """Merge on the ranks that write if `is_needed()` there, with a notice. Collective."""
     from fastsft import _C
 
     folder = Path(args.output_dir or ".")
@@ -139,7 +142,7 @@ def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], boo
 
 
 def _is_current(folder: Path) -> bool:
-    """Return True if --save_merged wrote the merged model in `folder`, after the adapter."""
+    """Return True if --save_merged wrote the merged model in `folder`, and the adapter is not newer."""
     merged = folder / FOLDER
     if not is_converted(merged) or not _is_own(folder):
         return False
@@ -151,18 +154,18 @@ def _digest(folder: Path) -> Digest:
 
 
 def _note(folder: Path, manifest: str) -> None:
-    """Record the new model's manifest.json before the model is there, since a run may end at any moment."""
+    """Record the new model's manifest.json before the model is in place, as a run may end at any moment."""
     before = {_BEFORE: _digest(folder)} if os.path.lexists(folder / FOLDER) else {}
     text = json.dumps({_KEY: digest_of(manifest.encode()), **before})
     replace_file(folder / _RECORD, text + "\n")
 
 
 def _is_own(folder: Path) -> bool:
-    """Return True if --save_merged wrote the model; `fastsft convert` writes such models, too."""
+    """Return True if --save_merged wrote the merged model; `fastsft convert` writes similar models."""
     try:
         record = read_json_object(folder / _RECORD)
         return list(_digest(folder)) in (record.get(_KEY), record.get(_BEFORE))
-    except ValueError:  # also without a record, which older versions did not write
+    except ValueError:  # or no record: older versions did not write one
         return False
 
 

@@ -1,4 +1,4 @@
-"""Lists the modules of a native family in the order of transformers' `named_modules`, by config.json."""
+"""The modules of a native family in the order of transformers' `named_modules`, from config.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _PREFIX = "model.layers."
 
 @dataclass(frozen=True)
 class Module:
-    """A module by name. parameters: names and shapes of its own; a linear's weight is [outputs, inputs]."""
+    """A module.
+
+    parameters: shapes of the module's own parameters, by name; a linear's weight is [outputs, inputs].
+    """
 
     name: str
     parameters: Mapping[str, tuple[int, ...]]
@@ -30,17 +33,17 @@ class Module:
 
     @property
     def inputs(self) -> int:
-        """Inputs of a linear."""
+        """Input size of a linear layer."""
         return self.parameters["weight"][1]
 
     @property
     def outputs(self) -> int:
-        """Outputs of a linear."""
+        """Output size of a linear layer."""
         return self.parameters["weight"][0]
 
 
 def modules_of(config: Mapping[str, Any]) -> list[Module]:
-    """Return all modules for a config.json, with a tied head in the embedding's shape.
+    """Return all modules for a config.json; a tied head has the embedding's shape.
 
     ValueError for a configuration that the native engine does not compute.
     """
@@ -69,7 +72,7 @@ def _names(own: Mapping[str, Any], *, has_local_rotation: bool) -> list[str]:
 def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
     attention = [f"{layer}.self_attn.{name}" for name in _ATTENTION]
     mlp = [f"{layer}.mlp.{name}" for name in _MLP]
-    is_fused = f"{layer}.self_attn.qkv_proj" in own  # Phi-3, whose other names differ, too
+    is_fused = f"{layer}.self_attn.qkv_proj" in own  # Phi-3, which also has other names
     return [
         layer,
         f"{layer}.self_attn",

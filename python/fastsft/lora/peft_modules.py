@@ -1,6 +1,6 @@
-"""Reads and writes a script's PeftModel: its settings, adapters by name, and its base model.
+"""Access to a script's PeftModel: its settings, its adapters by name, and its base model.
 
-Also the functions of FastChat's train_lora.py with which scripts gather an adapter.
+The file also has the functions of FastChat's train_lora.py by which scripts gather an adapter.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ORIGINAL = ".original_module."
 
 
 def is_peft_model(model: object) -> TypeGuard[PeftModel]:
-    """Return True for peft's PeftModel; imports nothing."""
+    """Return True for peft's PeftModel, without importing peft."""
     peft = sys.modules.get("peft")
     return peft is not None and isinstance(model, peft.PeftModel)
 
 
 def settings_of(model: PeftModel) -> LoraSettings:
-    """Return the LoraConfig of a PeftModel. ValueError for other or several adapters, and other classes."""
+    """Return the LoraConfig of a PeftModel. ValueError unless it has one LoRA adapter and a known class."""
     kind = type(model)
     if kind.__name__ not in _KINDS or kind.__module__ != "peft.peft_model":
         raise ValueError(
@@ -58,7 +58,7 @@ def settings_of(model: PeftModel) -> LoraSettings:
 def check_modules(model: PeftModel, settings: LoraSettings, targets: Targets) -> None:
     """Raise ValueError unless `model` has the adapters and trained parameters of its settings.
 
-    Merged, disabled or changed adapters are refused, too.
+    Merged, disabled or changed adapters are also errors.
     """
     layers = {engine_name(name): layer for name, layer in _layers(model)}
     adapters = {adapter.module: adapter for adapter in targets.adapters}
@@ -109,16 +109,17 @@ def _check_layer(name: str, layer: LoraLayer, settings: LoraSettings, rank: int,
 
 
 def engine_name(name: str) -> str:
-    """Return the engine's name of a module or parameter of a PeftModel.
+    """Return the engine's name for a module or parameter of a PeftModel.
 
-    The frozen original of a module that is trained whole has another name (`is_replaced`).
+    For modules in modules_to_save it is the name of the trained copy; the frozen original gets a name for
+    which `is_replaced` is True.
     """
     inside = without_layers(name.removeprefix(_BASE).replace(_COPY, "."))
     return inside.removesuffix(f".modules_to_save.{ADAPTER}").replace(f".{ADAPTER}.", ".")
 
 
 def is_replaced(name: str) -> bool:
-    """Return True for the frozen original of a module that is trained whole: no pass uses it."""
+    """Return True for the frozen original of a module in modules_to_save, which no pass uses."""
     return _ORIGINAL in name
 
 
@@ -129,7 +130,7 @@ def trained_values(model: PeftModel, targets: Targets) -> dict[str, torch.Tensor
 
 
 def write_values(model: PeftModel, values: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors by the engine's names into the parameters of `model`, rounded to their types."""
+    """Write tensors, by the engine's names, into the parameters of `model`, rounded to their dtypes."""
     import torch
 
     parameters = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
@@ -140,7 +141,7 @@ def write_values(model: PeftModel, values: Mapping[str, torch.Tensor]) -> None:
 
 @contextmanager
 def base_alone(model: PeftModel) -> Iterator[PreTrainedModel]:
-    """Yield the base model without peft's wrappers; they are put back at the end."""
+    """Yield the base model without peft's wrappers, which are put back when the context ends."""
     base = cast("PreTrainedModel", model.get_base_model())  # peft's annotation is nn.Module
     changed: list[tuple[torch.nn.Module, str, torch.nn.Module]] = []
     frozen = [parameter for _, parameter in raw_parameters(base) if not parameter.requires_grad]
@@ -191,10 +192,10 @@ def maybe_zero_3(param: torch.Tensor) -> torch.Tensor:
 def get_peft_state_maybe_zero_3(
     named_params: Iterable[tuple[str, torch.Tensor]], bias: str
 ) -> dict[str, torch.Tensor]:
-    """Return copies of a PeftModel's adapters among its named parameters.
+    """Return copies of a PeftModel's adapters, from its named parameters.
 
-    bias: none, all (with every bias) or lora_only (with the biases of adapted modules, for which FastChat's
-    own function fails). NotImplementedError for other values.
+    bias: "none"; "all", to include every bias; or "lora_only", to include the biases of adapted modules, for
+    which FastChat's own function fails. NotImplementedError for other values.
     """
     if bias not in ("none", "all", "lora_only"):
         raise NotImplementedError(f"bias: expected none, all or lora_only, got {bias!r}")

@@ -1,4 +1,4 @@
-"""LoraSettings: the fields of peft's LoraConfig; those that fastsft does not compute are refused."""
+"""LoraSettings: the fields of peft's LoraConfig, with errors for those that fastsft does not compute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 BIASES = ("none", "all", "lora_only")
 _TASKS = (None, "CAUSAL_LM")
 _BY_PEFT = "train with peft and transformers' Trainer"
-# Fields of LoraConfig that change the computation, and the way out.
+# Fields of LoraConfig that would change the computation, and what to do instead.
 _REFUSED = {
     "use_dora": "leave it out (DoRA is not in), or " + _BY_PEFT,
     "lora_bias": "leave it out: the B of an adapter has no bias here",
@@ -31,8 +31,8 @@ _REFUSED = {
     "use_bdlora": _BY_PEFT,
     "arrow_config": _BY_PEFT,
 }
-# Fields without effect on the computation. fan_in_fan_out is True for Conv1D (GPT-2) and for no other layer,
-# whatever a configuration says (peft corrects it, too).
+# Fields without effect on the computation. peft sets fan_in_fan_out to True for Conv1D (GPT-2) and to False
+# for all other layers, whatever a configuration says; fastsft does, too.
 _SILENT = frozenset(
     {
         "peft_type", "task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode",
@@ -46,11 +46,15 @@ _WITHOUT_VALUES = (None, False, "", 0)
 class LoraSettings:
     """The supported fields of peft's LoraConfig, with its defaults.
 
-    r, lora_alpha: rank and alpha of each adapter unless `rank_pattern` and `alpha_pattern` say otherwise.
-    target_modules: names or endings of linears, a regular expression, or "all-linear"; None: q_proj, v_proj.
+    r, lora_alpha: each adapter's rank and alpha, unless `rank_pattern` and `alpha_pattern` have another
+    value.
+    target_modules: names or endings of linear layers, a regular expression, or "all-linear"; None: q_proj and
+    v_proj.
     target_parameters: names or endings of other layers' parameters, such as experts (generic engine).
-    modules_to_save: endings of modules that are trained whole. base_model: name, for readers.
-    ValueError for a value that peft or fastsft refuses.
+    modules_to_save: endings of modules whose parameters are all trained.
+    base_model: the base model's name, recorded for readers.
+
+    ValueError for a value that peft or fastsft rejects.
     """
 
     r: int = 8
@@ -87,9 +91,10 @@ class LoraSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], where: str) -> LoraSettings:
-        """Read the fields of a LoraConfig or adapter_config.json. `where` begins messages.
+        """Read the fields of a LoraConfig or adapter_config.json.
 
-        ValueError for another kind of adapter, for fields that fastsft does not compute, and wrong types.
+        where: prefix for messages. ValueError for other adapter kinds, fields that fastsft does not compute,
+        and wrong types.
         """
         _check_kind(config, where)
         supported = {item.name for item in dataclasses.fields(cls)} - {"base_model"}
@@ -108,11 +113,11 @@ class LoraSettings:
             raise ValueError(f"{where}: {error}") from None
 
     def to_config(self) -> dict[str, Any]:
-        """Return adapter_config.json's fields; peft has defaults for fields that it lacks."""
+        """Return adapter_config.json's fields. peft uses defaults for fields that are missing."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         base = fields.pop("base_model")
         if not self.target_parameters:
-            del fields["target_parameters"]  # peft before 0.17 refuses the field
+            del fields["target_parameters"]  # peft before 0.17 rejects the field
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         return {
             **fields,
@@ -129,11 +134,11 @@ class LoraSettings:
         }
 
     def of_base(self, base_model: str) -> LoraSettings:
-        """Return a copy that names the base model."""
+        """Return a copy with `base_model` as the base model's name."""
         return dataclasses.replace(self, base_model=base_model)
 
     def scale(self, rank: int, alpha: float) -> float:
-        """Return the scale of an adapter: alpha / r, with rsLoRA alpha / sqrt(r)."""
+        """Return the scale of an adapter: alpha / r, or for rsLoRA alpha / sqrt(r)."""
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
 
 
@@ -154,7 +159,7 @@ _TEXTS = ("target_modules", "target_parameters", "exclude_modules", "layers_patt
 
 
 def _checked(name: str, value: object, where: str) -> object:
-    """Return a value of JSON or a LoraConfig in the field's type. ValueError for another type."""
+    """Convert a value from JSON or a LoraConfig to the field's type. ValueError for another type."""
     if name in _TEXTS and isinstance(value, list | tuple | set | frozenset):
         if not all(isinstance(item, str) for item in value):
             raise ValueError(f"{where}: {name}: expected names, got {value!r}")

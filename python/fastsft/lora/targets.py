@@ -1,4 +1,4 @@
-"""Matches LoRA settings with a model's modules, as peft does: adapters, and parameters trained whole."""
+"""Matches LoRA settings with a model's modules, as in peft: adapters, and parameters trained whole."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from fastsft.model.family import ties_embeddings
 from fastsft.runtime.messages import warn_once
 
 ALL_LINEAR = "all-linear"
-# Linears whose weights are one matrix in the engine (csrc/model/linears.h).
+# Linear layers whose weights are one matrix in the engine (csrc/model/linears.h).
 _JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _N = TypeVar("_N", int, float)
-_DEFAULT_TARGETS = ("q_proj", "v_proj")  # peft's for the native families
+_DEFAULT_TARGETS = ("q_proj", "v_proj")  # peft's default for the native families
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """The adapter of a linear `module`: x A^T B^T times `scale`, A [rank, inputs], B [outputs, rank].
+    """A linear layer's adapter: x A^T B^T times `scale`, with A [rank, inputs] and B [outputs, rank].
 
-    is_transposed: the linear's weight is [inputs, outputs] (GPT-2's Conv1D).
-    parameter: adapted parameter of a layer that is no linear. peft nests its wrappers: the adapters of the
-    second parameter have the layer's name, those of the first `base_layer` below.
-    experts: first size of a parameter [experts, outputs, inputs], which has an A [rank experts, inputs] and
-    a B [outputs, rank experts], experts fastest.
+    module: the adapted module's name.
+    is_transposed: the layer's weight is [inputs, outputs] (GPT-2's Conv1D).
+    parameter: the adapted parameter's name, for a layer that is not linear. peft nests a wrapper per
+    parameter: the second parameter's adapters have the layer's name, the first parameter's adapters a name
+    that ends in `base_layer`.
+    experts: the first size of a parameter [experts, outputs, inputs]. Its A is [rank * experts, inputs]; its
+    B is [outputs, rank * experts], with experts as the fastest index.
     """
 
     module: str
@@ -41,7 +43,7 @@ class Adapter:
 
     @property
     def layer(self) -> str:
-        """Name of the module in the base model."""
+        """Name of the adapted module in the base model."""
         return self.module if self.parameter is None else re.sub(r"(\.base_layer)+$", "", self.module)
 
     @property
@@ -51,7 +53,7 @@ class Adapter:
 
     @property
     def target(self) -> str:
-        """Name that rank_pattern and alpha_pattern match."""
+        """Name with which rank_pattern's and alpha_pattern's keys are matched."""
         return self.module if self.parameter is None else self.weight
 
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -70,7 +72,11 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Targets:
-    """The trained tensors of a LoRA run. adapters: in peft's order. trained: shapes of base parameters."""
+    """A LoRA run's trained tensors.
+
+    adapters: in peft's order. trained: shapes of the base model's parameters that are trained, by name.
+    dropout: probability with which an input is dropped.
+    """
 
     adapters: tuple[Adapter, ...]
     trained: Mapping[str, tuple[int, ...]]
@@ -91,9 +97,9 @@ class Targets:
 
 
 def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
-    """Find the linears and parameters that `settings` name in the model of `config` (config.json).
+    """Find the linear layers and parameters that `settings` name in the model of `config` (config.json).
 
-    ValueError if nothing matches, for a match that is no linear, and for wrong expressions.
+    ValueError if nothing matches, if a match is not linear, and for wrong regular expressions.
     """
     if settings.target_parameters:
         raise ValueError(
@@ -117,7 +123,7 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
 
 
 def check_joined(targets: Targets) -> None:
-    """Raise ValueError if only some of the linears that are one matrix in the engine are trained whole."""
+    """Raise ValueError if linears that are one matrix in the engine are trained whole only in part."""
     whole = {name.removesuffix(".weight") for name in targets.trained}
     for name in sorted(whole):
         parent, _, linear = name.rpartition(".")
@@ -168,8 +174,8 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
 
 
 def joined_hint(targets: object) -> str:
-    """Return a hint for a message if `targets` look like names joined into a word, else ""."""
-    if isinstance(targets, str):  # an expression
+    """Return a hint for a message if `targets` look like names joined into one word, else an empty string."""
+    if isinstance(targets, str):  # a regular expression
         joined = any(sign in targets for sign in "\"'") or (targets.startswith("[") and "," in targets)
     else:
         joined = isinstance(targets, tuple) and any("," in name or " " in name for name in targets)
@@ -229,7 +235,10 @@ def _adapter(settings: LoraSettings, module: Module) -> Adapter:
 
 
 def _of_pattern(pattern: Mapping[str, float], name: str, otherwise: float) -> float:
-    """Return the value of the first key that matches the end of `name`. Source: peft's get_pattern_key."""
+    """Return the value of the first key that matches the end of `name`, else `otherwise`.
+
+    Source: peft's get_pattern_key.
+    """
     key = next(_keys_of(pattern, name), name)
     return pattern.get(key, otherwise)
 
@@ -239,9 +248,9 @@ def _keys_of(pattern: Mapping[str, float], name: str) -> Iterator[str]:
 
 
 def with_unique_patterns(settings: LoraSettings, targets: Targets) -> LoraSettings:
-    """Make `settings` independent of the order of their patterns' keys, which files do not keep.
+    """Make `settings` independent of their patterns' key order, which files do not keep.
 
-    If several keys of a pattern match a module with different values, each module gets its own key.
+    If several keys in a pattern match a module with different values, each module gets its own key.
     """
     names = [adapter.target for adapter in targets.adapters]
     return replace(
@@ -261,7 +270,7 @@ def _unique_pattern(pattern: Mapping[str, _N], names: Sequence[str]) -> Mapping[
 def _whole_modules(
     settings: LoraSettings, modules: Sequence[Module], adapted: set[str], config: Mapping[str, Any]
 ) -> set[str]:
-    """Return the names of modules that are trained whole. Source: peft's _set_trainable."""
+    """Return the names of modules whose parameters are all trained. Source: peft's _set_trainable."""
     endings = settings.modules_to_save or ()
     matched = [module for module in modules if any(module.name.endswith(ending) for ending in endings)]
     for module in matched:

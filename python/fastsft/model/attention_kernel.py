@@ -1,4 +1,4 @@
-"""Selects the attention kernel on a GPU, by `--attention_kernel` or a trial (docs/gpu.md)."""
+"""Selects the attention kernel on a GPU: by `--attention_kernel`, or by a trial (docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
 
-_FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # torch's names
+_FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # torch's names for them
 _PACKAGE = {"fa3": "flash_attn_3", "fa4": "flash-attn-4"}
-# Conversation lengths for timing, and for comparing results. Most of the latter end
-# within a tile of keys; cuDNN pads their number, 11, with empty ones.
+# Conversation lengths: _FULL_ROWS are timed, _UNEVEN are for comparing results. Most uneven conversations end
+# within a tile of keys, and cuDNN pads their number, 11, with empty conversations.
 _FULL_ROWS = (2048, 2048, 2048, 2048)
 _UNEVEN = (1024, 700, 1, 333, 65, 1000, 129, 517, 2, 30, 899)
-_LEAST_SPEEDUP = 1.03  # less is noise
-# Largest difference between a token's result and flash2's, relative to the norm. Both round bfloat16 a few
-# times; a row that is not written, or is another's, differs by 1 (tests/model/test_attention_kernel.py).
+_LEAST_SPEEDUP = 1.03  # a smaller speedup may be noise
+# Largest accepted difference between a token's result and flash2's, relative to the norm. Both kernels round
+# to bfloat16 a few times; a row that is not written, or has another token's result, differs by 1
+# (tests/model/test_attention_kernel.py).
 _MOST_DIFFERENCE = 0.1
 
 
 class Attends(Protocol):
-    """The part of a CausalLM that the choice reads; CausalLM imports this module."""
+    """The part of a CausalLM that select_attention_kernel reads.
+
+    It is a protocol, because CausalLM's module imports this one.
+    """
 
     engine_kind: str
 
@@ -39,7 +43,7 @@ class Attends(Protocol):
 
 
 class Heads(NamedTuple):
-    """A layer's query heads, key and value heads, head size and sliding window (0: none)."""
+    """Numbers of query heads and key/value heads, head size, and sliding window (0: none)."""
 
     queries: int
     keys: int
@@ -48,7 +52,7 @@ class Heads(NamedTuple):
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> Heads:
-        """Read them from a config.json."""
+        """Read the numbers from a config.json."""
         queries = int(config["num_attention_heads"])
         size = config.get("head_dim") or config["hidden_size"] // queries
         window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
@@ -56,7 +60,7 @@ class Heads(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """Seconds of a forward and backward pass, and its output and gradient [tokens, ...]."""
+    """The result of one run: seconds of forward and backward, the output and the gradient [tokens, ...]."""
 
     seconds: float
     out: torch.Tensor
@@ -64,7 +68,11 @@ class Trial(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A kernel's name, a line about the trial, and whether cuDNN's results agreed with flash2's."""
+    """The selected kernel.
+
+    line: a line for the user about the trial. agrees: False if cuDNN's results differed from flash2's, or
+    cuDNN could not be used.
+    """
 
     name: str
     line: str
@@ -74,9 +82,9 @@ class Choice(NamedTuple):
 def select_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.Engine) -> Choice | None:
     """Select the kernel of --attention_kernel. Collective: "auto" measures flash2 and cudnn on each rank.
 
-    None if another kernel computes attention: on a CPU, in float32 and for capped scores, where fastsft's
-    own kernels run, and for models that transformers computes. Rank 0's choice counts unless cuDNN is wrong
-    on some rank. ValueError if the kernel is missing.
+    Return None if the choice does not apply: on a CPU, in float32 and for capped scores, which fastsft's own
+    kernels compute, and for models that transformers computes. All ranks use rank 0's choice, unless cuDNN is
+    wrong on some rank. ValueError if the kernel is missing.
     """
     name: str = args.attention_kernel
     if model.engine_kind != "native" and name not in ("auto", "flash2"):
@@ -100,7 +108,10 @@ def select_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.
 
 
 def use_attention_kernel(engine: _C.Engine, name: str) -> None:
-    """Select the attention kernel; fa3 and fa4 hold for the whole process. ValueError if it is missing."""
+    """Make the engine use kernel `name`; fa3 and fa4 are set for the whole process.
+
+    ValueError if it is missing.
+    """
     from torch.nn import attention
 
     engine.use_cudnn(name == "cudnn")
@@ -115,7 +126,7 @@ def use_attention_kernel(engine: _C.Engine, name: str) -> None:
 
 
 def _try_kernel(name: str, heads: Heads, dtype: torch.dtype, device: torch.device) -> None:
-    # A package may refuse this GPU or head size, which the first step would find too late.
+    # The kernel's package may reject this GPU or head size; without a trial, the first step would find that.
     try:
         trial(heads, dtype, device, _UNEVEN, use_cudnn=False, repeats=0)
     except RuntimeError as error:
@@ -131,15 +142,17 @@ def _missing(name: str, error: Exception) -> ValueError:
 
 def _measured(heads: Heads, dtype: torch.dtype, device: torch.device) -> Choice:
     choices = gather_objects(faster_kernel(heads, dtype, device))
-    choice = next((choice for choice in choices if not choice.agrees), choices[0])  # cudnn right on all ranks
+    # Use cudnn only if it is right on all ranks.
+    choice = next((choice for choice in choices if not choice.agrees), choices[0])
     tell(choice.line)
     return choice
 
 
 def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Choice:
-    """Choose flash2 or cudnn by a layer over random numbers: full rows are timed, uneven rows compared.
+    """Choose flash2 or cudnn by running one attention layer on random numbers.
 
-    flash2 if the two differ, or cuDNN cannot be used.
+    _FULL_ROWS are timed; the results for _UNEVEN are compared. flash2 if the results differ, or if cuDNN
+    cannot be used.
     """
     flash = trial(heads, dtype, device, _UNEVEN, use_cudnn=False, repeats=0)
     try:
@@ -171,8 +184,8 @@ def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Cho
 def difference(heads: Heads, actual: Trial, reference: Trial) -> float:
     """Return the largest difference between a token's outputs or gradients, relative to its norm.
 
-    NaN if any value is. Norms below a thousandth of the largest count as that: the query of a conversation's
-    first token has no gradient.
+    NaN if any value is NaN. Norms below a thousandth of the largest norm are raised to it, because the query
+    of a conversation's first token has no gradient.
     """
     parts = [heads.queries, heads.keys, heads.keys]
     worst = []
@@ -189,10 +202,11 @@ def trial(
     heads: Heads, dtype: torch.dtype, device: torch.device, lengths: tuple[int, ...], *,
     use_cudnn: bool, repeats: int = 5, dirty: bool = False,
 ) -> Trial:  # fmt: skip
-    """Run a layer over conversations of `lengths`; time the fastest repeat, after a pass that compiles.
+    """Run attention over conversations of `lengths`, forward and backward; time the fastest of `repeats`.
 
-    dirty: fill scratch memory with NaN before each pass. A kernel that reads scratch before it writes it
-    would pass in fresh memory, which is mostly zero, and fail in training.
+    The first pass compiles and is not timed. dirty: fill scratch memory with NaN before each pass. A kernel
+    that reads scratch memory before writing to it would pass in fresh memory, which is mostly zero, and fail
+    in training.
     """
     tokens, size = sum(lengths), heads.size
     generator = torch.Generator(device).manual_seed(0)
@@ -220,19 +234,22 @@ def trial(
 
 
 def dirty_free_memory(device: torch.device) -> None:
-    """Fill most of a GPU's free memory with NaN; kernels get scratch from torch's cache, which keeps it."""
+    """Fill most of a GPU's free memory with NaN.
+
+    The filled blocks stay in torch's cache, from which kernels then get their scratch memory.
+    """
     if device.type != "cuda":
         return
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info(device)[0]
     # torch has a separate pool for blocks up to 1 MiB.
     small = [torch.full((1 << 17,), torch.nan, device=device) for _ in range(64)]
-    large = torch.full((max(1, free // 5),), torch.nan, device=device)  # 4/5
+    large = torch.full((max(1, free // 5),), torch.nan, device=device)  # 4/5 of the free memory
     del small, large
 
 
 def _now(device: torch.device) -> float:
-    """Return the time in seconds after all work on the device."""
+    """Wait for all work on the device; return the time in seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -1,4 +1,4 @@
-"""Writes an uploaded model's README.md, with the metadata that the hub reads."""
+"""Writes README.md for an uploaded model, with the metadata that the hub reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _SHOWN = (
 
 
 class CardRun(Protocol):
-    """The Trainer's attributes that the model card reads; the Trainer is in a later room."""
+    """The Trainer attributes that the model card reads.
+
+    A protocol, because the trainer imports this package.
+    """
 
     @property
     def args(self) -> TrainingArguments: ...

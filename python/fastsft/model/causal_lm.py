@@ -57,14 +57,14 @@ def _set_sync(options: dict[str, Any], *, each: bool) -> bool:
 class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     """A causal language model in a directory; its weights are read when the engine is built.
 
-    engine_kind: native, or generic for models whose forward and backward transformers computes.
+    engine_kind: "native", or "generic" for models whose forward and backward transformers computes.
     """
 
     engine_kind = "native"
     runs_code = False  # True if --trust_remote_code runs the directory's code
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
-        # Absolute: the script may call os.chdir later.
+        # Absolute, because the script may call os.chdir later.
         path = Path(source_directory)
         self.source_directory = path.absolute() if path.is_dir() else path
         self.config = config
@@ -75,7 +75,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         self._generation_settings: dict[str, Any] | None = None
         self._has_generation_settings = False
         self._weights_dtype: str | None = None
-        # The embedding's own: scripts change config.pad_token_id afterwards, for generation.
+        # The embedding's padding row: scripts change config.pad_token_id afterwards, for generation.
         self._padding_idx = padding_row(config)
         self._training = False
         self._places: WatchedNames | None = None
@@ -88,20 +88,20 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         config: ModelConfig | None = None,
         cache_dir: str | None = None,
     ) -> CausalLM:
-        """Open a directory or hub model by its config.json. ValueError if there is none, or no JSON in it."""
+        """Open a model directory or hub model. ValueError if its config.json is missing or no JSON."""
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = config_of_directory(directory)
         if cls.engine_kind == "native":
             check_family(config, directory)
         model = cls(directory, config)
-        model.generation_settings()  # finds faults before training
+        model.generation_settings()  # raises errors in generation_config.json before training
         return model
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Refuse settings and patches with which transformers would train another model (ValueError).
+        """Raise ValueError for settings and patches with which transformers would train a different model.
 
-        caller: begins the message. training: steps follow, in which dropout would count.
+        caller: prefix for the message. training: True if steps follow, so that dropout would matter.
         """
         if training:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
@@ -113,11 +113,11 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
 
     @property
     def training(self) -> bool:
-        """The mode of transformers' Trainer: True from the begin of `train`, False in evaluations."""
+        """The mode, as in transformers' Trainer: True from the beginning of `train`, False in evaluations."""
         return self._training
 
     def set_mode(self, *, training: bool) -> None:
-        """Set the mode of transformers' Trainer."""
+        """Set the mode, as transformers' Trainer does."""
         self._training = training
 
     def is_sharded(self) -> bool:
@@ -137,9 +137,9 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     ) -> _C.Engine:
         """Make the engine for `args` and load the weights. Collective.
 
-        recompute: the memory plan's policy, if `args` have "auto". sync_each_batch: the memory plan's choice.
-        After training, or with other options, a new engine replaces the old one: it starts with the trained
-        weights, which pass through every rank's memory in fp32, and with a fresh optimizer.
+        recompute: the memory plan's policy, used if `args` have "auto". sync_each_batch: the memory plan's
+        choice. After training, or if options differ, a new engine replaces the old one: it starts with the
+        trained weights, which pass through every rank's memory in float32, and with a fresh optimizer.
         """
         options = self._engine_options(args, groups, recompute)
         _set_sync(options, each=sync_each_batch)
@@ -159,7 +159,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
 
     @property
     def attention_kernel(self) -> str | None:
-        """The attention kernel's name; None before `build`, or if the choice does not apply."""
+        """The attention kernel's name; None before `build`, or if --attention_kernel does not apply."""
         return self.attention.name if self.attention else None
 
     def restore_attention_kernel(self, name: str) -> bool:
@@ -171,7 +171,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return True
 
     def reduce_each_batch(self, *, each: bool) -> None:
-        """Reduce gradients in every micro-batch from the next step on, else once a step."""
+        """Reduce gradients in every micro-batch from the next step on if `each` is True, else once a step."""
         if self.engine is not None and _set_sync(self._options, each=each):
             self.engine.set_sync_each_batch(each)
 
@@ -206,28 +206,29 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         load_weights(engine, directory)
 
     def trained_order(self, engine: _C.Engine) -> list[tuple[str, bool]]:
-        """Return (name, has weight decay) for trained tensors, ordered as transformers' parameters."""
+        """Return (name, has weight decay) for trained tensors, in transformers' parameter order."""
         from fastsft import _C
 
         return list(_C.trained_order(engine))
 
     def weights_dtype(self) -> str:
-        """Return the initial weights' type: float32, bfloat16 or float16."""
+        """Return the initial weights' dtype: float32, bfloat16 or float16."""
         if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
             self._weights_dtype = source_dtype(self.source_directory, self.config)
         return self._weights_dtype
 
     def generation_settings(self) -> dict[str, Any] | None:
-        """Return the source's generation_config.json as it was when the model was opened, if it had one."""
+        """Return generation_config.json as it was when the model was opened; None if the source has none."""
         if not self._has_generation_settings:
             self._generation_settings = read_generation_config(self.source_directory)
             self._has_generation_settings = True
         return self._generation_settings
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors by name, gathered in fp32 on every rank. Collective.
+        """Return all tensors by name, gathered in float32 on every rank. Collective.
 
-        `trainer.save_model()` needs no such memory. ValueError before a Trainer has built the engine.
+        `trainer.save_model()` does not need that much memory. ValueError before a Trainer has built the
+        engine.
         """
         if self.engine is None:
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
@@ -247,7 +248,10 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         )
 
     def parameter_shapes(self) -> list[tuple[str, list[int]]]:
-        """Return every parameter's name and shape, in unit order. ValueError for a wrong configuration."""
+        """Return every parameter's name and shape, in unit order.
+
+        ValueError if the configuration is wrong.
+        """
         from fastsft import _C
 
         return list(_C.parameter_shapes(json.dumps(self.engine_config())))
@@ -269,7 +273,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     def extend_context(self, max_length: int) -> str | None:
         """Scale the configuration's RoPE if `max_length` exceeds its positions; return a notice, or None.
 
-        ValueError if such rows cannot be trained.
+        ValueError if such long rows cannot be trained.
         """
         notice = extend_positions(self.config, max_length, in_table=self.positions_in_table())
         if notice is None:
@@ -277,7 +281,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return notice
 
     def switch_length(self) -> int | None:
-        """Return the length above which rotary frequencies depend on the batch's width; None: no such."""
+        """Return the row length above which rotary frequencies depend on the batch; None if they never do."""
         from fastsft import _C
 
         return _C.rotary_frequencies(json.dumps(self.engine_config()))[2] or None
@@ -285,7 +289,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     def check_rows(
         self, dataset: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True
     ) -> None:
-        """Check that the model takes every row in `dataset`. ValueError names the row.
+        """Check that the model can read every row in `dataset`; a ValueError names the row.
 
         numbers: row numbers in the user's data, for messages. training: rows without targets are skipped.
         """
@@ -296,7 +300,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return StoredForm(self.parameter_shapes(), stored, ties=ties_embeddings(self.config))
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return a conversation's operations: coefficients linear and quadratic in its tokens."""
+        """Return a conversation's operations as two coefficients: linear and quadratic in its tokens."""
         from fastsft import _C
 
         return _C.conversation_cost(json.dumps(self.engine_config()))
@@ -305,7 +309,8 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         engine = {
             "state": state_options(args),
             "device": str(args.device),
-            # Later than the groups' own timeout, whose message names the failed collective.
+            # Later than the groups' timeout, so that their message, which names the failed collective, comes
+            # first.
             "timeout_seconds": args.ddp_timeout + 15.0,
             "recompute": recompute if args.recompute_mode == "auto" else args.recompute_mode,
             "gather_group": groups.gather,
@@ -320,13 +325,17 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return {"engine": engine, "config": config, "attention_kernel": args.attention_kernel}
 
     def _most_tokens(self, args: TrainingArguments) -> int:
-        """Return the maximal row length. If no flag says it, `check_rows` finds rows beyond the switch."""
+        """Return the maximal row length.
+
+        If --model_max_length is not given, it is at most the switch length; `check_rows` then reports longer
+        rows.
+        """
         if says(args, "model_max_length"):
             return args.model_max_length
         return min(args.model_max_length, self.switch_length() or args.model_max_length)
 
     def _take_weights(self) -> dict[str, torch.Tensor] | None:
-        """Copy the engine's weights and drop the engine; None without an engine."""
+        """Copy the engine's weights and drop the engine; return None without an engine."""
         if self.engine is None:
             return None
         weights = {name: value.clone() for name, value in self.engine.named_parameters().items()}

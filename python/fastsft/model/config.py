@@ -1,4 +1,4 @@
-"""config.json and generation_config.json: checked when read, completed when saved.
+"""config.json and generation_config.json: checks when they are read, additions when they are saved.
 
 Rules: docs/spec/trainer_semantics.md, sections 21 and 22.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from fastsft.model.config_words import in_both_words
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
-# transformers' default generation settings; other values move from config.json to generation_config.json.
+# transformers' default generation settings. Other values in config.json move to generation_config.json.
 _GENERATION_DEFAULTS: dict[str, Any] = {
     "max_length": 20,
     "min_length": 0,
@@ -41,9 +41,9 @@ def json_text(value: object) -> str:
 def config_to_save(
     config: Mapping[str, Any], tokenizer: object, save_dtype: str, class_name: str | None = None
 ) -> dict[str, Any]:
-    """Return a saved model's config.json: `config` with the saved type, class and token ids.
+    """Return a saved model's config.json: `config` with the saved dtype, class name and token ids.
 
-    The result has the keys of transformers 4 and 5. class_name: a generic model's transformers class.
+    The result has the keys of both transformers 4 and 5. class_name: a generic model's transformers class.
     """
     from fastsft import _C
 
@@ -58,7 +58,8 @@ def config_to_save(
         saved["architectures"] = [class_name]
     elif not saved.get("architectures") and prefix:
         saved["architectures"] = [f"{prefix}ForCausalLM"]
-    text = saved.get("text_config")  # vision-text models: generation reads token ids here or outside
+    # Vision-text models: generation reads token ids in text_config or outside.
+    text = saved.get("text_config")
     if isinstance(text, Mapping):
         saved["text_config"] = text = dict(text)
     for name in ("eos_token_id", "bos_token_id", "pad_token_id"):
@@ -71,7 +72,7 @@ def config_to_save(
 def generation_config_to_save(
     source: Mapping[str, Any] | None, config: Mapping[str, Any], tokenizer: object
 ) -> dict[str, Any]:
-    """Return generation_config.json: `source`, or one made from `config`, with the tokenizer's ids.
+    """Return generation_config.json with the tokenizer's ids: `source`, or if None, made from `config`.
 
     A single end-of-sequence id becomes a list, as in transformers 4.56 and later. Settings that transformers
     would refuse to save are copied with a warning.
@@ -90,7 +91,8 @@ def generation_config_to_save(
     if own is not None and (own not in _ids(config.get("eos_token_id")) or own not in _ids(eos)):
         saved["eos_token_id"] = [own, *(token for token in _ids(eos) if token not in (own, None))]
     for stop in getattr(tokenizer, "stop_token_ids", ()):
-        # Replies were trained to end with these (docs/spec/fastchat_labels.md, section 4.4 (f)).
+        # The model was trained to end replies with these tokens (docs/spec/fastchat_labels.md, section 4.4
+        # (f)).
         ids = saved.get("eos_token_id") or []
         if stop not in ids:
             saved["eos_token_id"] = [*ids, stop]
@@ -103,8 +105,8 @@ def generation_config_to_save(
 def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
     """Read a model directory's generation_config.json; None if there is none.
 
-    A broken file is None with a warning, so that no finished run is lost over it. ValueError for a link that
-    leaves the directory (`file_inside`).
+    A broken file only causes a warning and returns None, so that no finished run is lost over it. ValueError
+    for a link that leaves the directory (`file_inside`).
     """
     path = file_inside(directory, "generation_config.json")
     if path is None:
@@ -123,9 +125,9 @@ def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
 
 
 def check_config_types(config: Mapping[str, Any], path: Path) -> None:
-    """Raise ValueError, naming the field, for a wrongly typed value in config.json.
+    """Raise ValueError, naming the field, if a value in config.json has the wrong type.
 
-    Only fields that Python reads are checked; the engine checks its own.
+    Only fields that the Python code reads are checked; the engine checks the fields that it reads.
     """
     _check_types(config, _CONFIG_TYPES, f"{path}: ")
 
@@ -174,9 +176,10 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _align(saved: dict[str, Any], name: str, tokenizer: object) -> None:
-    """Put the tokenizer's id first, if it has this token and the id is new; other ids in a list stay.
+    """Set the tokenizer's id for `name`, if the tokenizer has one that is not in `saved` yet.
 
-    Source: `_align_special_token` of transformers 5.24.
+    In a list of eos_token_id the new id comes first and the others stay. Source: `_align_special_token` of
+    transformers 5.24.
     """
     own, ids = getattr(tokenizer, name, None), saved.get(name)
     if own is None or own in _ids(ids):

@@ -1,6 +1,6 @@
-"""Translates a configuration into the keys of both transformers 4 and 5; each saved config.json has both.
+"""Translates a configuration into the keys of transformers 4 and 5; a saved config.json has both.
 
-Words are the keys and values that a release reads (rope_words.py has those of RoPE).
+"Words" are the keys and values that a release reads (rope_words.py has those for RoPE).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fastsft.runtime.versions import library_major
 
 
 def in_both_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `config`, and configurations inside, with the keys of transformers 4 and 5 for each setting.
+    """Return `config`, and nested configurations, with the keys of both transformers 4 and 5.
 
-    A notice names settings that transformers 4 has no keys for. ValueError if older and newer keys
+    A notice names settings for which transformers 4 has no keys. ValueError if older and newer keys
     contradict each other.
     """
     try:
@@ -46,7 +46,7 @@ def in_both_words(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def missing_words(config: Mapping[str, Any]) -> list[str]:
-    """Return keys of `in_both_words` that `config` lacks or has with another value; prints no notice."""
+    """Return the keys that `in_both_words` would add to `config` or change; print no notice."""
     try:
         made = _translated(config)
     except NoOlderWords:
@@ -55,7 +55,7 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
 
 
 def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `config` with the keys of transformers 4. ValueError if it has no keys for a setting."""
+    """Return `config` with the keys of transformers 4. ValueError if it has none for some setting."""
     try:
         return _without_newer(_translated(config))
     except NoOlderWords as error:
@@ -65,9 +65,9 @@ def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_computed_here(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a transformers model's configuration without the keys that this release ignores.
+    """Return a transformers model's configuration without keys that the installed release ignores.
 
-    transformers 4 keeps a file's rope_parameters as an attribute, but computes without them.
+    transformers 4 keeps a file's rope_parameters as an attribute, but does not compute with them.
     """
     return dict(config) if library_major() > 4 else _without_newer(config)
 
@@ -88,7 +88,10 @@ def _number(text: Any) -> float:
 
 
 def plain_numbers(value: Any) -> Any:
-    """Replace transformers 5's {"__float__": "Infinity"} by the float, as JSON has no such number."""
+    """Replace {"__float__": "Infinity"} by the float.
+
+    transformers 5 writes this, because JSON has no infinity.
+    """
     if isinstance(value, list):
         return [plain_numbers(item) for item in value]
     if not isinstance(value, Mapping):
@@ -99,7 +102,10 @@ def plain_numbers(value: Any) -> Any:
 
 
 def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, Any]:
-    """Translate `config`. older: also rope_parameters into transformers 4's keys, or raise NoOlderWords."""
+    """Translate `config`.
+
+    older: write rope_parameters also as transformers 4's keys, or raise NoOlderWords.
+    """
     made = {
         name: _translated(value, older=older) if _is_config(name, value) else plain_numbers(value)
         for name, value in config.items()
@@ -118,13 +124,13 @@ def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, A
 
 
 def _windows(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the installed release's attention window under both keys."""
+    """Return the attention window that the installed release reads, under both keys."""
     if kind not in WINDOWS:
         return {}
     two_sided, default, one_sided = WINDOWS[kind]
     given = {two_sided: config.get(two_sided, default), one_sided: config.get(one_sided, 0)}
     if any(type(value) is not int for value in given.values()):
-        return {}  # transformers raises an error that names the key
+        return {}  # leave it to transformers, whose error names the key
     is_read = library_major() > 4 and one_sided in config
     window = given[one_sided] if is_read else given[two_sided] // 2
     return {two_sided: 2 * window, one_sided: window}

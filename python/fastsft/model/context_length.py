@@ -1,7 +1,7 @@
-"""Rows beyond a model's positions: extend them by RoPE scaling, or refuse lengths that change frequencies.
+"""Rows longer than a model's positions: RoPE scaling extends the positions, or the length is rejected.
 
-With dynamic and longrope scaling transformers chooses the rotary frequencies by the padded batch's width,
-so that beyond the switch length a row's loss would depend on the other rows.
+With dynamic and longrope scaling, transformers chooses the rotary frequencies by the padded batch's width.
+Beyond the switch length a row's loss would therefore depend on the other rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
     """Set linear RoPE scaling in `config` if rows exceed its positions; return a notice, or None.
 
-    in_table: positions are embedding rows, which stay; only the notice is returned.
-    Factor: ceil(model_max_length / max_position_embeddings). Rule: docs/spec/fastchat_labels.md, section 7.1.
-    ValueError for Phi-3, whose configuration takes no linear scaling.
+    in_table: positions are embedding rows, so nothing is scaled and only the notice is returned. The factor
+    is ceil(model_max_length / max_position_embeddings), by docs/spec/fastchat_labels.md, section 7.1.
+    ValueError for Phi-3, whose configuration does not allow linear scaling.
     """
     positions = config.get("max_position_embeddings")
     if not positions or model_max_length <= positions:
@@ -58,7 +58,10 @@ def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bo
 
 
 def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """Return rope_parameters with linear scaling; settings by layer kind are scaled for full attention."""
+    """Return rope_parameters with linear scaling.
+
+    If there are settings for each layer kind, full attention's are scaled.
+    """
     linear = {"rope_type": "linear", "factor": factor}
     if isinstance(rope.get(WHOLE), Mapping):
         return {**rope, WHOLE: {**rope[WHOLE], **linear}}
@@ -66,7 +69,7 @@ def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def switch_length(model: PreTrainedModel) -> int | None:
-    """Return a transformers model's switch length; None if its frequencies never change."""
+    """Return the row length at which a transformers model's frequencies change; None if they never do."""
     config = model.config.get_text_config()
     settings = getattr(config, "rope_scaling", None) or getattr(config, "rope_parameters", None)
     settings = settings if isinstance(settings, dict) else {}
@@ -79,7 +82,7 @@ def switch_length(model: PreTrainedModel) -> int | None:
 
 
 def check_switch_length(most: int | None, max_length: int) -> None:
-    """Raise ValueError if `max_length` is above the switch length `most` (None: no switch)."""
+    """Raise ValueError if `max_length` is above `most`, the switch length (None: no switch)."""
     if most is not None and max_length > most:
         raise ValueError(
             f"--model_max_length {max_length}: beyond {most} tokens this model's rotary frequencies depend "
@@ -91,13 +94,13 @@ def check_switch_length(most: int | None, max_length: int) -> None:
 def check_row_lengths(
     most: int | None, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError for a row in `dataset` above the switch length `most` (None: no switch).
+    """Raise ValueError if a row in `dataset` is longer than `most`, the switch length (None: no switch).
 
     numbers: row numbers in the user's data, for messages. training: rows without targets are skipped.
     """
     if (
         most is None or not len(dataset) or dataset.num_packed()
-    ):  # packed rows have several sequences of positions
+    ):  # a packed row restarts the positions for each conversation
         return
     lengths = dataset.lengths() * (dataset.target_counts() > 0) if training else dataset.lengths()
     row = int(lengths.argmax())

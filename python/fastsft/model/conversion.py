@@ -1,4 +1,4 @@
-"""Converts a model directory or checkpoint into a new model directory: another type, file size or values."""
+"""Converts a model directory or checkpoint to a new directory: other dtype, file size or values."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ _COPIED = (
     "NOTICE.txt",
     "USE_POLICY.md",
 )
-_HEADER_BYTES, _SMALL_FILE_BYTES = 256, 1 << 20  # estimates: a tensor's header; configuration, licence, card
-_STEP, _LAYOUT = 0, ""  # the manifest's; no checkpoint has these
+# Estimates: a tensor's header entry; configuration, licence and card.
+_HEADER_BYTES, _SMALL_FILE_BYTES = 256, 1 << 20
+_STEP, _LAYOUT = 0, ""  # the manifest's step and layout hash, which no checkpoint has
 
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 Replaces = Callable[[str], None]
@@ -54,7 +55,11 @@ Replaces = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Converted:
-    """A conversion's result. left_out: the source's tensors that the model does not read."""
+    """A conversion's result.
+
+    directory: the new directory. tensors: tensor count. bytes: their size. files: weight file count.
+    left_out: tensors in the source that the model does not read.
+    """
 
     directory: Path
     tensors: int
@@ -76,20 +81,22 @@ def convert_model(
 ) -> Converted:
     """Write the model in `source`, a directory or checkpoint, into the new directory `target`.
 
-    `target` appears whole or not at all; a unit is in memory at a time.
+    `target` appears complete or not at all. One tensor at a time is in memory.
 
-    dtype: float32, bfloat16 or float16, rounded once to nearest even, from a checkpoint's master weights if
-    it has optimizer files, else from the stored values; None keeps each tensor's type.
+    dtype: float32, bfloat16 or float16, rounded once to nearest even. Values come from the master weights if
+    `source` is a checkpoint with optimizer files, else from the stored weights. None keeps each tensor's
+    dtype.
     max_shard_size: weight file size in bytes.
-    change: returns another value for a stored tensor, given its name, before rounding.
-    tokenizer: its directory; None: `source`.
+    change: called with a tensor's name and value; returns the value to round and store.
+    tokenizer: tokenizer directory; None: `source`.
     trust_remote_code: run a model class in `source`.
-    replaces: allows a `target` that a conversion wrote (`is_converted`), if the caller holds its parent's
-    lock. The old one stays until the new one is whole; others' files in it are kept aside, with a notice.
-    `replaces` is called with the new manifest.json just before.
+    replaces: if given, `target` may be a directory that a conversion wrote (`is_converted`); the caller must
+    hold the lock of its parent directory. The old directory stays until the new one is complete, and files in
+    it that fastsft did not write are kept elsewhere, with a notice. `replaces` is called with the text of the
+    new manifest.json just before the exchange.
 
-    ValueError for a source that is no whole, known model, an existing target, and a value that
-    the type cannot hold.
+    ValueError if `source` is not a complete, known model, if `target` exists, or if dtype cannot represent a
+    value.
     """
     from fastsft import _C
 
@@ -105,7 +112,7 @@ def convert_model(
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     check_free_space(parent, size + _small_files_size(tokenizer or source, len(kept)))
-    # A separate folder: a run that saves into `parent` would remove half-written files there.
+    # A separate folder, because a run that saves into `parent` would remove half-written files there.
     workshop = parent if replaces else Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
@@ -129,13 +136,16 @@ def convert_model(
 
 
 def _small_files_size(tokenizer: Path, tensors: int) -> int:
-    """Estimate the size without the weights."""
+    """Estimate the bytes in all files but the weights."""
     files = sum(map(len, KeptFiles.from_directory(tokenizer).contents.values()))
     return files + tensors * _HEADER_BYTES + _SMALL_FILE_BYTES
 
 
 def is_converted(directory: str | Path) -> bool:
-    """Return True if `convert_model` made `directory`: no link, no checkpoint, not another program's."""
+    """Return True if `convert_model` wrote `directory`.
+
+    False for a link, a checkpoint, and another program's output.
+    """
     from fastsft import _C
 
     if not _C.holds_manifest(str(directory)):
@@ -160,7 +170,7 @@ def _model_of(source: Path, trust_remote_code: bool) -> CausalLM:
 
 
 def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
-    """Open the weights in `source`. ValueError with the first fault if it is no whole model."""
+    """Open the weights in `source`. ValueError with the first problem if the model is not complete."""
     from fastsft import _C
 
     model.parameter_shapes()
@@ -175,7 +185,7 @@ def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
 
 
 def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor], list[str]]:
-    """Return the model's tensors, and the other names: copies of tied weights, rotary tables."""
+    """Return the tensors that the model reads, and the names of the others (tied copies, rotary tables)."""
     form = model.stored_form(weights)
     left_out = form.unneeded()
     for first, second in form.second_copies():
@@ -189,7 +199,7 @@ def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor],
 
 
 class _Values:
-    """Computes the tensors to be written. stored: safetensors' types by name."""
+    """Computes the tensor values to write. stored: name to safetensors dtype."""
 
     def __init__(
         self,
@@ -205,9 +215,12 @@ class _Values:
             self._masters = MasterWeights(weights.directory, model.unit_layouts())
 
     def read(self, name: str) -> torch.Tensor:
-        """Return a tensor's value to write. ValueError if a checkpoint's model is not its rounded masters."""
+        """Return the value to write for a tensor.
+
+        ValueError if a checkpoint's weights are not its master weights after rounding.
+        """
         entry, dtype = self._weights.tensors[name], self._stored[name]
-        if entry.dtype not in DTYPES:  # carried unchanged
+        if entry.dtype not in DTYPES:  # not float: copied unchanged
             return self._weights.read_any(name)
         value = self._weights.read(name)
         if self._change is not None:
@@ -243,7 +256,7 @@ def _write_weights(
 
 
 def _rounded(tensor: torch.Tensor, dtype: str, name: str) -> torch.Tensor:
-    """Round to nearest even. ValueError for a finite value that becomes infinite."""
+    """Round to nearest even. ValueError if a finite value becomes infinite."""
     import torch
 
     rounded = tensor.to(getattr(torch, dtype))
@@ -260,7 +273,7 @@ def _rounded(tensor: torch.Tensor, dtype: str, name: str) -> torch.Tensor:
 def _write_small_files(
     folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
 ) -> list[_C.FileDigest]:
-    """Write configuration, tokenizer and licence, durable on return. Return their digests."""
+    """Write configuration, tokenizer and licence, and sync them to disk. Return their digests."""
     kept = KeptFiles.from_directory(tokenizer)
 
     def write(private: str) -> None:

@@ -1,7 +1,7 @@
 """Opens a model, from a directory or a given object, and chooses the engine that computes it.
 
 native: a family's C++ kernels. generic: transformers' forward and backward around the same shards and
-optimizer, for all other models. `why_generic` says why, for the start page.
+optimizer, for all other models. `why_generic` has the reason, for the start page.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def open_model(
     engine: str = "auto",
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """Open a model directory or hub model with --engine's engine. ValueError as `model_of`.
+    """Open a model directory or hub model with --engine's engine. ValueError as in `model_of`.
 
-    For a hub model config.json is downloaded and checked first, so that a refused model costs no more.
+    A hub model's config.json is downloaded and checked first, so that a rejected model costs no other
+    download.
     """
     folder = config_directory(model_name_or_path, cache_dir)
     config = model_config(str(folder))
@@ -57,9 +58,9 @@ def model_of(
 ) -> CausalLM:
     """Make the model in `directory` by its config.json; no weights are read.
 
-    engine: auto is native if the native engine computes every setting in `config`, else generic.
+    engine: "auto" is the native engine if that computes every setting in `config`, else the generic one.
     trust_remote_code: the generic engine runs the directory's model class. ValueError for a family that
-    neither engine trains, quantised weights, and --engine native with the directory's code.
+    neither engine trains, for quantised weights, and for --engine native with the directory's code.
     """
     runs_code = trust_remote_code and has_model_code(config)
     if runs_code:
@@ -68,7 +69,7 @@ def model_of(
     if why is None:
         return CausalLM.from_pretrained(str(directory), config=config)
     model = _generic(config, directory, why, runs_code=runs_code)
-    model.parameter_shapes()  # transformers refuses a wrong configuration here, before anything else happens
+    model.parameter_shapes()  # transformers rejects a wrong configuration here, before anything else happens
     model.generation_settings()
     return model
 
@@ -84,7 +85,7 @@ def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool)
 
 
 def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
-    """Say why the generic engine computes the model; None for the native engine, which may still refuse."""
+    """Return why the generic engine computes the model; None for the native one, which may reject it."""
     check_floats(config, directory)
     check_dropouts(config, directory)
     if not runs_code and is_vision_text(config):
@@ -103,7 +104,7 @@ def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, run
 
 
 def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
-    """Say why a vision-text model is generic. ValueError for --engine native."""
+    """Return why a vision-text model is generic. ValueError for --engine native."""
     if engine == "native":
         raise ValueError(
             f"--engine native: {config.get('model_type')} is a vision-text model, whose text decoder the "
@@ -114,9 +115,9 @@ def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
 
 
 def as_model(model: object, engine: str = "auto") -> CausalLM:
-    """Return a Trainer's `model` as a CausalLM, if needed made from a directory or transformers object.
+    """Return a Trainer's `model` as a CausalLM; a directory or transformers object is opened first.
 
-    engine: --engine, for a directory or transformers model.
+    engine: --engine's value, for a directory or transformers object.
     """
     if isinstance(model, str | Path):
         return open_model(str(model), engine=engine)
@@ -141,7 +142,7 @@ def _loaded(model: PreTrainedModel, engine: str) -> LoadedModel:
 
 
 def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
-    """Say why the generic engine computes a given transformers model; None for the native engine."""
+    """Return why the generic engine computes a given transformers model; None for the native engine."""
     config = {"model_type": getattr(model.config, "model_type", None)}
     if not _is_of_directory(model):
         check_decoder(model.config.to_dict(), "model.config")
@@ -156,7 +157,7 @@ def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
 
 
 def _other_modules(model: PreTrainedModel) -> str | None:
-    """Describe modules whose settings the native engine cannot read from the object; None if it can."""
+    """Say why the native engine cannot read all settings from the object's modules; None if it can."""
     decoder = getattr(model, "model", None)
     kind = getattr(model.config, "model_type", None)
     is_newer = (kind == "gemma2" and hasattr(getattr(decoder, "embed_tokens", None), "embed_scale")) or (
@@ -166,5 +167,5 @@ def _other_modules(model: PreTrainedModel) -> str | None:
 
 
 def _is_of_directory(model: PreTrainedModel) -> bool:
-    """Return True for a class that transformers has loaded from a model's directory, by trust_remote_code."""
+    """Return True if transformers has loaded the model's class from a model directory (trust_remote_code)."""
     return type(model).__module__.split(".")[0] == "transformers_modules"

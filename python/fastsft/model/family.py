@@ -1,4 +1,4 @@
-"""The architectures that fastsft trains: their defaults, and checks before anything else is read."""
+"""Model families that fastsft trains: defaults, and config.json checks before anything else is read."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _TOWERS = (
     "mm_vision_tower",
     "visual",
 )
-# Vision-text families whose text decoder is trained: for texts, transformers' causal language model of their
-# `text_config` computes the same as the whole model (tests/model/test_vision_text.py).
+# Vision-text families whose text decoder is trained. On texts, the causal language model that transformers
+# makes from `text_config` computes the same as the whole model (tests/model/test_vision_text.py).
 VISION_TEXT = ("gemma3", "gemma4", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe")
-# Families whose configuration class has tied embeddings and a padding row as defaults.
+# Families whose configuration class ties embeddings and sets a padding row by default.
 _GEMMA = ("gemma2", "gemma3_text")
 
 
 def ties_embeddings(config: Mapping[str, Any]) -> bool:
-    """Return True if embedding and head are tied, by config.json or a native family's default."""
+    """Return True if embedding and head are tied, according to config.json or a native family's default."""
     return bool(config.get("tie_word_embeddings", config.get("model_type") in _GEMMA))
 
 
 def padding_row(config: Mapping[str, Any]) -> Any:
-    """Return `pad_token_id`, by config.json or a native family's default."""
+    """Return `pad_token_id` from config.json, or a native family's default."""
     return config.get("pad_token_id", 0 if config.get("model_type") in _GEMMA else None)
 
 
@@ -59,7 +59,7 @@ def is_native(config: Mapping[str, Any]) -> bool:
 def is_known_to_library(config: Mapping[str, Any]) -> bool:
     """Return True if the installed transformers has a causal language model with this model_type.
 
-    ValueError without transformers.
+    ValueError if transformers is not installed.
     """
     _check_installed(config)
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -115,12 +115,12 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def is_vision_text(config: Mapping[str, Any]) -> bool:
-    """Return True for a vision-text model whose family's text decoder is trained."""
+    """Return True for a vision-text model whose family's text decoder can be trained."""
     return config.get("model_type") in VISION_TEXT and isinstance(config.get("text_config"), Mapping)
 
 
 def check_decoder(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for a model with other parts than a text decoder: texts would not train them."""
+    """Raise ValueError if a model has other parts than a text decoder, which texts would not train."""
     towers = [name for name in _TOWERS if config.get(name)]
     if towers:
         raise ValueError(
@@ -149,7 +149,7 @@ def check_floats(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
-    """Raise ValueError for dropout settings outside 0 to 1, which transformers finds in the first step."""
+    """Raise ValueError for dropouts outside 0 to 1, which transformers rejects only in the first step."""
     for name, value in config.items():
         is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         if value is not None and not is_share and _DROPOUT.search(name):
@@ -168,12 +168,12 @@ def _library_version() -> str:
 
 
 def has_model_code(config: Mapping[str, Any]) -> bool:
-    """Return True if config.json names a model class in its directory's code."""
+    """Return True if auto_map in config.json names a model class in the directory's code."""
     return MODEL in _classes(config)
 
 
 def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
-    """Raise ValueError for --engine native, and for code that is not in the directory's files."""
+    """Raise ValueError for --engine native, and if the directory lacks a code file that auto_map names."""
     path, classes = directory / "config.json", _classes(config)
     if engine == "native":
         raise ValueError(
@@ -197,10 +197,10 @@ def code_file(reference: object) -> str | None:
 
 
 def refuse_remote_code(directory: Path, config: Mapping[str, Any], *, runs_model: bool) -> None:
-    """Raise ValueError for classes in `auto_map` that transformers would run, and fastsft does not.
+    """Raise ValueError for classes in `auto_map` that transformers would run, but fastsft does not.
 
-    For runs with --trust_remote_code True. config: config.json. runs_model: the model's own
-    classes are run.
+    Called for runs with --trust_remote_code True. config: the content of config.json. runs_model: True if the
+    directory's model class is run.
     """
     if not runs_model:
         _refuse(directory / "config.json", _classes(config), (CONFIG, MODEL))
@@ -220,7 +220,7 @@ def _refuse(path: Path, classes: Mapping[str, Any], names: tuple[str, ...]) -> N
 
 
 def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the classes that auto_map names; in old tokenizers it is a plain list."""
+    """Return the classes that auto_map names; old tokenizers have a plain list there."""
     classes = content.get("auto_map")
     if isinstance(classes, list | tuple):
         return {_TOKENIZER: classes}
@@ -228,7 +228,7 @@ def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
-    """Return `config` as transformers computes it with the implementation `attention`.
+    """Return `config` as transformers computes it with the attention implementation `attention`.
 
     transformers' sdpa ignores Gemma 2's cap on attention scores; eager, flash and flex attention apply it.
     """
@@ -236,7 +236,7 @@ def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
 
 
 def tell_ignored_cap(config: Mapping[str, Any], attention: str, *, trains: bool = True) -> None:
-    """Print a notice if `attention` ignores the cap. trains: say also how to train with it."""
+    """Print a notice if `attention` ignores the cap on scores. trains: also say how to train with the cap."""
     if not _ignores_cap(config, attention):
         return
     version = _library_with_cap()
@@ -252,9 +252,10 @@ def tell_ignored_cap(config: Mapping[str, Any], attention: str, *, trains: bool 
 
 @cache
 def _library_with_cap() -> str | None:
-    """Return the installed transformers' version if its default attention caps Gemma 2's scores.
+    """Return the installed transformers' version if its default attention caps Gemma 2's scores, else None.
 
-    Then its Gemma 2 classes refuse sdpa and load with eager attention. Nothing is imported.
+    In such a version Gemma 2's classes do not support sdpa and load with eager attention. The source file is
+    read, not imported.
     """
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:

@@ -1,6 +1,6 @@
-"""A trained model's replies, to see the effect of training; other tools serve many users.
+"""A trained model's replies, to see the effect of training; it is no server for many users.
 
-ChatModel opens a directory; Continuation reads a prompt and draws tokens through a Reader, which is the
+ChatModel opens a directory. Continuation reads a prompt and draws tokens through a Reader, which is the
 engine's decoder or transformers' model.
 """
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Change = Callable[[str, torch.Tensor], torch.Tensor]
-_INCOMPLETE = "\ufffd"  # an incomplete character decodes to it
+_INCOMPLETE = "\ufffd"  # what tokenizer.decode returns for an incomplete character
 _DEFAULT_POSITIONS = 2048
-_LEAST_TEMPERATURE = 1e-6  # below, the most likely token is taken
+_LEAST_TEMPERATURE = 1e-6  # at temperatures below this, the most likely token is taken
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen.
+    """The rule that chooses the next token.
 
-    temperature: 0 takes the most likely token, else tokens are drawn from softmax(logits / temperature).
-    top_p: draw among the fewest most likely tokens whose probabilities add up to this. ValueError for a
-    negative temperature, or a top_p that is not above 0 and at most 1.
+    temperature: at 0 the most likely token is taken, else tokens are drawn from softmax(logits /
+    temperature). top_p: draw only from the fewest most likely tokens whose probabilities add up to this.
+    ValueError for a negative temperature, or for a top_p outside (0, 1].
     """
 
     temperature: float = 0.0
@@ -56,7 +56,7 @@ class Sampling:
             raise ValueError(f"top_p: expected above 0 and at most 1, got {self.top_p}")
 
     def choose(self, logits: torch.Tensor, generator: torch.Generator) -> int:
-        """Choose a token id by float32 logits [V]; without drawing, ties go to the lowest id."""
+        """Choose a token id by float32 logits [vocab_size]; without drawing, ties go to the lowest id."""
         if not bool(logits.isfinite().all()):
             raise ValueError("the model's logits are not finite: training diverged, or weights are damaged")
         if self.temperature < _LEAST_TEMPERATURE:
@@ -70,17 +70,20 @@ class Sampling:
 
 
 class Reader(Protocol):
-    """A model that reads tokens: _C.TextDecoder or LibraryReader."""
+    """Interface for models that read tokens: _C.TextDecoder or LibraryReader."""
 
     def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
-        """Read the next tokens, int64 [n]; return the next token's logits, float32 [V]."""
+        """Read the next tokens, int64 [n]; return the logits after the last one, float32 [vocab_size]."""
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
 
 
 class Continuation:
-    """Continues prompts token by token; a prefix shared with the text before is not read again."""
+    """Continues prompts token by token.
+
+    The prefix that a prompt shares with the previous text is not read again.
+    """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -95,7 +98,7 @@ class Continuation:
         sampling: Sampling | None = None,
         seed: int = 0,
     ) -> Iterator[int]:
-        """Yield the ids after `prompt`, up to and without a `stop` id.
+        """Yield the ids that follow `prompt`, ending before an id in `stop`, or after max_new_tokens ids.
 
         ValueError for an empty prompt.
         """
@@ -113,7 +116,10 @@ class Continuation:
             unread = [token]
 
     def _keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Forget all but the prefix shared with `prompt`; return its length, without the last token."""
+        """Make the reader forget all but the prefix that it shares with `prompt`; return the prefix length.
+
+        `prompt`'s last token is always read again, for its logits.
+        """
         pairs = zip(prompt[:-1], self._read, strict=False)
         shared = next((i for i, (new, old) in enumerate(pairs) if new != old), None)
         shared = min(len(prompt) - 1, len(self._read)) if shared is None else shared
@@ -132,14 +138,17 @@ class StreamOptions(TypedDict, total=False):
 
 
 class ChatModel:
-    """A model directory or checkpoint that answers questions; engine_kind as a run would choose it.
+    """A model directory or checkpoint that answers questions, with the engine that a run would choose.
 
-    max_positions: most tokens in prompt and reply together, by default those of config.json; natively also
-    at most the RoPE switch length (longrope: the original positions). template: the name of
-    a chat template, by default the model's own, else vicuna_v1.1. dtype: float32 or bfloat16; "auto" is
-    float32 on a CPU and bfloat16 on a GPU. tokenizer: its directory, by default the model's. change: returns
-    another value for a tensor, given its name. trust_remote_code: run a model class of the directory.
-    ValueError for files that do not fit together.
+    max_positions: most tokens in prompt and reply together, by default from config.json; the native engine
+    stops at the RoPE switch length, too (longrope: the original positions).
+    template: a chat template's name, by default the model's own, else vicuna_v1.1.
+    dtype: float32 or bfloat16; "auto" is float32 on a CPU and bfloat16 on a GPU.
+    tokenizer: tokenizer directory, by default the model's.
+    change: called with each tensor's name and value; returns the value to use.
+    trust_remote_code: run the directory's model class.
+
+    ValueError if the files do not fit together.
     """
 
     def __init__(
@@ -185,7 +194,7 @@ class ChatModel:
         self._stop = _stop_ids(directory, self.tokenizer, self.prompts)
 
     def reply(self, message: str, **options: Unpack[StreamOptions]) -> str:
-        """Answer a message; `options` are those of `stream`."""
+        """Answer a message; `options` as for `stream`."""
         return "".join(self.stream([{"role": "user", "content": message}], **options)).strip()
 
     def stream(
@@ -197,9 +206,10 @@ class ChatModel:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> Iterator[str]:
-        """Yield the reply to a conversation ({"role", "content"}; the last message the user's) in pieces.
+        """Yield the reply to a conversation in pieces of text.
 
-        The reply ends at `max_positions` at the latest; ValueError if the prompt has as many tokens already.
+        messages: {"role", "content"} each; the last message is the user's. The reply ends when prompt and
+        reply have `max_positions` tokens. ValueError if the prompt alone has as many.
         """
         prompt = self.prompts.ids(messages)
         room = self.max_positions - len(prompt)
@@ -241,7 +251,10 @@ def _native_reader(
 
 
 def _fill(decoder: _C.TextDecoder, directory: str | Path, change: Change | None) -> list[str]:
-    """Load the weights in `directory` into the decoder, one at a time; return notices."""
+    """Load the weights in `directory` into the decoder; return notices.
+
+    change: called with one tensor at a time.
+    """
     if change is None:
         return list(decoder.load(str(directory)))
     loader, weights = decoder.loader(), StoredWeights(directory)
@@ -272,7 +285,7 @@ def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> 
 
 
 class LibraryReader:
-    """A Reader by transformers' own forward. ValueError for a directory that transformers does not open."""
+    """A Reader by transformers' own forward. ValueError if transformers cannot open the directory."""
 
     def __init__(
         self,
@@ -301,7 +314,7 @@ class LibraryReader:
             for name, parameter in model.named_parameters():
                 parameter.data = change(name, parameter.data)
         model.eval()
-        self._model: PreTrainedModel = model.to(  # a wrapper hides `self`
+        self._model: PreTrainedModel = model.to(  # .to() is typed as a wrapper without `self`
             device=device, dtype=getattr(torch, dtype)
         )
         self._ids: list[int] = []
@@ -310,7 +323,7 @@ class LibraryReader:
 
     @property
     def max_positions(self) -> int | None:
-        """Positions by the configuration; None if it names none."""
+        """Positions according to the configuration; None if it has no such number."""
         positions = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         return positions if isinstance(positions, int) and positions > 0 else None
 
@@ -327,5 +340,6 @@ class LibraryReader:
         return logits
 
     def truncate(self, length: int) -> None:
-        if length != len(self._ids):  # not every cache can be cut, so the rest is computed again
+        # Not every cache can be shortened, so the remaining tokens are computed again.
+        if length != len(self._ids):
             self._ids, self._cache, self._num_cached = self._ids[:length], None, 0

@@ -1,8 +1,8 @@
-"""A model's default hooks: for a directory without adapters, whose weights only the engine has.
+"""A model's default hooks, for a model directory without adapters, whose weights only the engine has.
 
-LoadedModel overrides ObjectHooks for a transformers object, whose parameters scripts read and write
-during training. The models in fastsft.lora override AdapterHooks: they train and save adapters. Models
-for the generic engine override GenericHooks.
+LoadedModel overrides ObjectHooks for a transformers object, whose parameters scripts read and write during
+training. The models in fastsft.lora override AdapterHooks: they train and save adapters. Models for the
+generic engine override GenericHooks.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class ObjectHooks:
-    """Hooks around the engine's weights, which a transformers object may have copies of."""
+    """Hooks that keep the engine's weights and the parameters of a given transformers object in agreement."""
 
     engine_owns_weights = False  # from the start of `train` until `copy_to_module`
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the forward pass of the given transformers model with the newest weights.
 
-        TypeError for a model directory. While `train` runs, also TypeError if ranks hold the weights in
-        shards, because the module has old ones, and if gradients are enabled, because the engine's step does
-        not see them.
+        TypeError for a model directory, which has no module. While `train` runs, also TypeError if ranks hold
+        the weights in shards, because the module then has old weights, and if gradients are enabled, because
+        the engine's step would not see them.
         """
         import torch
 
@@ -58,7 +58,7 @@ class ObjectHooks:
         return module(*args, **named)
 
     def children(self) -> Iterator[nn.Module]:
-        """Return no modules; torch's FSDP.state_dict_type asks for them, and finds its settings."""
+        """Return no modules, but add the settings that torch's FSDP.state_dict_type looks for."""
         add_fsdp_settings(cast("nn.Module", self))  # torch's functions take any object
         return iter(())
 
@@ -67,53 +67,53 @@ class ObjectHooks:
         return False
 
     def check_unaltered(self, caller: str) -> None:
-        """Refuse a module that a script has changed while `train` runs."""
+        """Raise ValueError if a script has changed the module while `train` runs."""
 
     def check_no_gradients(self, caller: str) -> None:
-        """Refuse gradients that a script has left, to which transformers' next step would add."""
+        """Raise ValueError if a script has left gradients, to which transformers' next step would add."""
 
     def forbid_gradients(self, event: str) -> AbstractContextManager[None]:
-        """Refuse to read `grad` in the context: transformers has gradients at `event`, the engine not."""
+        """Raise ValueError if code in the context reads `grad`: at `event` only transformers has some."""
         return nullcontext()
 
     def load_changed_weights(self) -> bool:
-        """Load weights that a script has changed into the engine; return True for any. Collective.
+        """Load weights that a script has changed into the engine; return True if there were any. Collective.
 
-        ValueError if they differ between ranks.
+        ValueError if the weights differ between ranks.
         """
         return False
 
     def load_weights_before_save(self, caller: str) -> bool:
         """Check the module's parameter shapes and call `load_changed_weights`. Collective.
 
-        caller: begins messages.
+        caller: prefix for messages.
         """
         return False
 
     def begin_training(self, *, is_stale: bool) -> None:
-        """Let the module's parameters read as the engine's weights until `end_training`.
+        """Make the module's parameters read as the engine's weights until `end_training`.
 
-        is_stale: the engine has newer weights than the module.
+        is_stale: True if the engine has newer weights than the module.
         """
 
     def end_training(self) -> None:
         """Stop watching the module's parameters."""
 
     def mark_stale(self) -> None:
-        """Note that the engine has new weights: after a step, or from a checkpoint."""
+        """Record that the engine has new weights, after a step or from a checkpoint."""
 
     def refresh(self) -> None:
-        """Write the newest weights into the module while `train` runs, for processes that copy it."""
+        """Write the newest weights into the module during `train`, so that other processes can copy it."""
 
     def load_written_weights(self) -> bool:
-        """Load weights that a script wrote while `train` runs into the engine; return True for any."""
+        """Load weights that a script wrote during `train` into the engine; return True if there were any."""
         return False
 
     def check_no_writes(self, event: str) -> None:
-        """Refuse weights that a callback at `event` wrote between a step's passes and update."""
+        """Raise ValueError if a callback at `event` wrote weights between a step's passes and update."""
 
     def changed_weights(self) -> list[str]:
-        """Return the parameters that differ from the values last exchanged with the engine."""
+        """Return the parameter names that differ from the values last exchanged with the engine."""
         return []
 
     def copy_to_module(self) -> None:
@@ -121,24 +121,27 @@ class ObjectHooks:
 
 
 class AdapterToSave(Protocol):
-    """Adapters that are saved instead of their model (fastsft.lora, which imports this module)."""
+    """Adapters that a save writes instead of the whole model.
+
+    A protocol, because fastsft.lora, which implements it, imports this module.
+    """
 
     def write(self, directory: str, /) -> list[_C.FileDigest]:
-        """Write the files into a new directory, durable on return. Return their digests."""
+        """Write the files into a new directory and sync them to disk. Return their digests."""
 
 
 class AdapterHooks:
-    """Hooks for adapters: in this default there are none, and a checkpoint has all weights."""
+    """Hooks for adapters. By default a model has none, and a checkpoint has all weights."""
 
     def broadcast_adapters(self) -> None:
-        """Start all ranks with the adapters that rank 0 has drawn. Collective."""
+        """Broadcast the adapters that rank 0 has initialised to all ranks. Collective."""
 
     def adapter_bytes(self) -> int | None:
-        """Return the adapter's file size; None without adapters."""
+        """Return the adapter's file size in bytes; None without adapters."""
         return None
 
     def adapter_facts(self) -> dict[str, Any] | None:
-        """Return facts that a resumed run must share; None without adapters."""
+        """Return the adapter settings that a resumed run must share; None without adapters."""
         return None
 
     def base_weights(self) -> str | None:
@@ -146,7 +149,7 @@ class AdapterHooks:
         return None
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
-        """Return `base_weights` without the frozen tensors that the adapter in `directory` has itself."""
+        """Return `base_weights` without the frozen tensors that the adapter in `directory` contains."""
         return self.base_weights()
 
     def initial_digest(self) -> str:
@@ -157,11 +160,11 @@ class AdapterHooks:
         """Load the frozen tensors that were saved with the adapter in `directory`. Collective."""
 
     def adapter_from_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
-        """Return the adapter that `state_dict` holds; None if it holds a model."""
+        """Return the adapter in `state_dict`; None if `state_dict` has a whole model."""
         return None
 
     def adapter_to_save(self) -> AdapterToSave | None:
-        """Return the adapters as they are now; None if the model is saved. Collective."""
+        """Return the adapters with their current values; None if the whole model is saved. Collective."""
         return None
 
     def with_adapters_of_engine(self, setting: EngineSettings) -> EngineSettings:
@@ -170,33 +173,34 @@ class AdapterHooks:
 
 
 class GenericHooks:
-    """Hooks in which a model differs whose classes are transformers': tensors, files and memory."""
+    """Hooks for tensors, files and memory, which models with transformers' own classes override."""
 
     def positions_in_table(self) -> bool:
         """Return True if positions are embedding rows, which RoPE scaling cannot extend."""
         return False
 
     def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors, in engine and files, that make up transformers' parameter `name`.
+        """Yield the tensors in engine and files that make up transformers' parameter `name`.
 
-        tensor: the parameter, or a tensor with its shape, such as a moment; views of `tensor` are yielded.
+        tensor: the parameter, or a tensor with the same shape, such as a moment; views of `tensor` are
+        yielded.
         """
         yield name, tensor
 
     def buffer_dtypes(self) -> dict[str, torch.dtype]:
-        """Return the types of engine tensors that are buffers in transformers' model, by name."""
+        """Return the dtypes of engine tensors that are buffers in transformers' model, by name."""
         return {}
 
     def carried(self) -> list[StoredTensor]:
-        """Return file tensors that the engine does not hold and saves unchanged."""
+        """Return the file tensors that the engine does not have and a save copies unchanged."""
         return []
 
     def class_name(self) -> str | None:
-        """Return the name of the computing transformers class; None for the native family's."""
+        """Return the name of the transformers class that computes; None for a native family."""
         return None
 
     def code_files(self) -> dict[str, str]:
-        """Return the Python files, by name, that a saved model needs."""
+        """Return the Python files that a saved model needs, by name."""
         return {}
 
     def activation_sizes(self, dtype: str) -> ActivationSizes | None:
@@ -207,7 +211,7 @@ class GenericHooks:
 def add_fsdp_settings(model: nn.Module) -> None:
     """Add the settings that torch's `FSDP.state_dict_type(model, ...)` sets and restores, without effect.
 
-    FastChat's scripts save inside this context, which fails on leaving if no FSDP module has settings
+    FastChat's scripts save inside this context, which fails when it ends if no FSDP module has settings
     (`KeyError: None`, torch 2.11). RuntimeError if this torch keeps the settings elsewhere.
     """
     try:
@@ -216,7 +220,7 @@ def add_fsdp_settings(model: nn.Module) -> None:
 
         if _get_module_fsdp_state(model) is None:
             settings = _FSDPState()
-            vars(model)["fsdp_settings"] = settings  # torch refers to it weakly
+            vars(model)["fsdp_settings"] = settings  # torch keeps only a weak reference
             _insert_module_state(model, settings)
     except (ImportError, AttributeError, TypeError, AssertionError) as error:
         raise RuntimeError(

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     _Parts = Callable[[str, torch.Tensor], Iterator[tuple[str, torch.Tensor]]]
 
-_OWN_REFERENCES = 2  # to a parameter in a loop: the variable, and the argument of getrefcount
-_OWN_STORAGES = 2  # the parameter's, and the one that returns the count
+_OWN_REFERENCES = 2  # references to a parameter in a loop: the variable, and the argument of getrefcount
+_OWN_STORAGES = 2  # storage references: the parameter's, and the one that returns the count
 _INSTEAD = "change weights before train(), or at other events"
 _GRADIENTS = ("grad", "_grad")
 _WAY_OUT = (
@@ -39,7 +39,7 @@ _WAY_OUT = (
 
 
 def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield each parameter once, by its name without torch.compile's wrappers; triggers no refresh."""
+    """Yield each parameter once, by its name without torch.compile's wrappers; cause no refresh."""
     seen = set()
     for path, part in module.named_modules():
         for name, parameter in dict.items(part._parameters):
@@ -49,11 +49,12 @@ def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 class LiveWeights:
-    """Copies the engine's weights into `module` when its parameters are read, and loads written ones back.
+    """Copies the engine's weights into `module` when its parameters are read; loads written weights back.
 
-    With sharded weights a reader gets the old values, with a warning. Written weights are refused on several
-    ranks. rename: maps the module's parameter name to the engine's; parameters that the engine does not
-    train stay. parts: the engine's tensors that a parameter consists of (CausalLM.stored_parts).
+    If the weights are sharded, a reader gets the old values, with a warning. On several ranks, written
+    weights raise ValueError. rename: maps the module's parameter name to the engine's; parameters that the
+    engine does not train keep their values. parts: yields the engine's tensors that a parameter consists of
+    (CausalLM.stored_parts).
     """
 
     def __init__(
@@ -70,12 +71,15 @@ class LiveWeights:
         self._parts: _Parts = parts or (lambda name, tensor: iter(((name, tensor),)))
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._is_stale = self._was_read = False
-        self._digests: dict[str, str] = {}  # for the values that the module was given
+        self._digests: dict[str, str] = {}  # for the values last exchanged with the engine
         self._objects: dict[str, int] = {}
-        self._written: frozenset[str] = frozenset()  # current though others are stale
+        self._written: frozenset[str] = frozenset()  # names that are current although others are stale
 
     def begin(self, digests: dict[str, str], *, is_stale: bool) -> None:
-        """Watch the parameters. digests: their values'. is_stale: the engine has other weights."""
+        """Watch the parameters.
+
+        digests: the values' digests. is_stale: True if the engine has other weights.
+        """
         self._digests = dict(digests)
         self._objects = {name: id(parameter) for name, parameter in self._named()}
         for part in self._module.modules():
@@ -84,13 +88,16 @@ class LiveWeights:
             self.mark_stale()
 
     def end(self) -> dict[str, str]:
-        """Stop watching; return digests for the values that the module was given last."""
+        """Stop watching; return the digests for the values last exchanged with the engine."""
         for part in self._module.modules():
             vars(part)["_parameters"] = dict(dict.items(part._parameters))
         return self._digests
 
     def mark_stale(self) -> None:
-        """Note that the engine has new weights; write parameters that a script refers to itself at once."""
+        """Record that the engine has new weights.
+
+        Parameters to which a script holds its own references are written at once.
+        """
         self._is_stale = True
         referenced = () if self._sharded else self._referenced()
         self._written = frozenset(referenced)
@@ -104,14 +111,14 @@ class LiveWeights:
     def refresh(self) -> None:
         """Write the newest weights into the module."""
         if self._is_stale and not self._sharded:
-            # Not into those that are current already: the script may have written into them since.
+            # Skip parameters that are current already: the script may have written into them since.
             self._write([name for name, _ in self._named() if name not in self._written])
             self._is_stale = False
 
     def load_written(self) -> bool:
         """Load weights that a script has written into the engine; return True if there were any.
 
-        ValueError for replaced parameters, and for writes on several ranks.
+        ValueError if a parameter was replaced, or if weights were written on several ranks.
         """
         changed = self._changed()
         self._was_read = False
@@ -131,7 +138,7 @@ class LiveWeights:
         return True
 
     def check_unchanged(self, event: str) -> None:
-        """Raise ValueError for weights that a callback wrote between a step's passes and update."""
+        """Raise ValueError if a callback wrote weights between a step's passes and update."""
         changed = self._changed()
         if changed:
             raise ValueError(
@@ -153,7 +160,7 @@ class LiveWeights:
         return [name for name in now if now[name] != self._digests.get(name)]
 
     def _before_read(self) -> None:
-        if os.getpid() != self._process:  # a worker process keeps the weights from its fork
+        if os.getpid() != self._process:  # a worker process keeps the weights that it had at its fork
             return
         self._was_read = True
         if not self._is_stale:
@@ -187,7 +194,7 @@ class LiveWeights:
             yield (name if self._rename is None else self._rename(name)), parameter
 
     def _referenced(self) -> list[str]:
-        """Return parameters to which, or to whose memory, something else than the modules refers."""
+        """Return the parameters to which, or to whose memory, anything but the modules has a reference."""
         import torch
 
         own = Counter(
@@ -208,7 +215,7 @@ class LiveWeights:
 
 
 class LiveHooks:
-    """Hooks for a model with a module whose parameters are kept current while `train` runs."""
+    """Hooks for a model with a module, whose parameters are kept current while `train` runs."""
 
     module: nn.Module
     _live: LiveWeights | None = None
@@ -216,14 +223,14 @@ class LiveHooks:
 
     @property
     def training(self) -> bool:
-        """The mode that scripts see, which is the module's."""
+        """The module's training mode, which scripts see."""
         return bool(self.module.training)
 
     def set_mode(self, *, training: bool) -> None:
         self.module.train(training)
 
     def end_training(self) -> None:
-        """Stop watching the module's parameters, which keep the values that were read last."""
+        """Stop watching the module's parameters; they keep the values that were read last."""
         if self._live is not None:
             self._weights, self._live = self._live.end(), None
 
@@ -244,7 +251,7 @@ class LiveHooks:
 
 
 class _WatchedParameters(dict[str, "nn.Parameter | None"]):
-    """A module's `_parameters`, which calls `before_read` before it returns any."""
+    """A module's `_parameters`, which calls `before_read` before it returns a parameter."""
 
     def __init__(self, own: dict[str, nn.Parameter | None], before_read: Callable[[], None]) -> None:
         super().__init__(own)
@@ -278,7 +285,10 @@ class _WatchedParameters(dict[str, "nn.Parameter | None"]):
 
 @contextmanager
 def forbid_gradients(named: list[tuple[str, torch.Tensor]], event: str) -> Iterator[None]:
-    """Raise ValueError that names `event` for reading and writing a parameter's `grad` in this context."""
+    """Raise ValueError if a parameter's `grad` is read or written in this context.
+
+    event: the callback's event, for the message.
+    """
     names = {id(parameter): name for name, parameter in named}
     kinds = {type(parameter): _guarded(type(parameter), names, event) for _, parameter in named}
     for _, parameter in named:

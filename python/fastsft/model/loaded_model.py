@@ -1,4 +1,4 @@
-"""LoadedModel: a transformers object as a Trainer's model, which gets the trained weights back."""
+"""LoadedModel: a transformers object as a Trainer's model; it gets the trained weights back."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 
 class LoadedModel(LiveHooks, CausalLM):
-    """A given native model, on any device.
+    """A given native transformers model, on any device.
 
-    The engine trains its own copy in the master type; `copy_to_module` writes it into the parameters, in
-    their type. While `train` runs, the parameters read as the newest weights (live_weights.py).
-    Attributes that a CausalLM lacks are the module's. ValueError for a class that the native engine does not
-    compute, and for parameters that are frozen, quantised or on the meta device.
+    The engine trains its own copy in the master weights' dtype; `copy_to_module` writes that into the
+    parameters, in their dtype. While `train` runs, the parameters read as the newest weights
+    (live_weights.py). Attributes that a CausalLM lacks are looked up in the module. ValueError for a class
+    that the native engine does not compute, and for parameters that are frozen, quantised or on the meta
+    device.
     """
 
     module: PreTrainedModel
@@ -58,7 +59,7 @@ class LoadedModel(LiveHooks, CausalLM):
     def _check_module(self, module: PreTrainedModel) -> None:
         _check(module)
 
-    if not TYPE_CHECKING:  # so that a type checker reports unknown names
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
         def __getattr__(self, name: str) -> Any:
             """Return the module's attribute, such as `generate`, `save_pretrained` or `device`."""
@@ -68,7 +69,7 @@ class LoadedModel(LiveHooks, CausalLM):
 
     @property
     def config(self) -> ModelConfig:
-        """The configuration as it will be saved, with changes that scripts make to the module's own."""
+        """The configuration to save, with changes that scripts made to the module's configuration."""
         now = _config_of(self.module)
         for key in self._seen.keys() | now.keys():
             if now.get(key) == self._seen.get(key) and (key in now) == (key in self._seen):
@@ -85,9 +86,9 @@ class LoadedModel(LiveHooks, CausalLM):
         self._config = config
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Refuse changes with which the module computes something else than the engine (alterations).
+        """Raise ValueError for changes with which the module computes something else than the engine.
 
-        ValueError also if settings in the modules differ from those that the engine was built with.
+        Also if settings in the modules differ from the settings that the engine was built with.
         """
         self._check_module(self.module)
         now, watched = check_model(self.module, self.config, caller, training)
@@ -102,7 +103,7 @@ class LoadedModel(LiveHooks, CausalLM):
         self._marks = None if self._live is None else ModuleSnapshot(self.module)
 
     def check_unaltered(self, caller: str) -> None:
-        # Comparing marks is fast; the full check runs only after a change.
+        # Comparing snapshots is fast, so the full check runs only after a change.
         if self._marks is not None and self._marks.changed():
             self.check_as_given(caller, training=True)
 
@@ -119,7 +120,7 @@ class LoadedModel(LiveHooks, CausalLM):
         return forbid_gradients(list(_parameters(self.module)), event)
 
     def engine_config(self) -> dict[str, Any]:
-        """Return the configuration; settings that the modules hold override it."""
+        """Return the configuration, overridden by settings that the modules have."""
         return {**self.config, **self._differing}
 
     def load_weights(self, engine: _C.Engine) -> None:
@@ -175,14 +176,14 @@ class LoadedModel(LiveHooks, CausalLM):
         self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), parts=self.stored_parts)
         self._live.begin(self._weights, is_stale=is_stale)
         for _, parameter in _parameters(self.module):
-            parameter.grad = None  # transformers' Trainer begins with zero_grad
+            parameter.grad = None  # as transformers' Trainer begins, by zero_grad
 
     def end_training(self) -> None:
         super().end_training()
         self._marks = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors with scripts' changes, gathered in fp32. Collective."""
+        """Return all tensors, with changes by scripts, gathered in float32. Collective."""
         self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
@@ -195,13 +196,13 @@ class LoadedModel(LiveHooks, CausalLM):
             raise ValueError(f"{where}: parameters that the model's family does not have: {ignored}")
 
     def _given_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the module's tensors that are saved, by name."""
+        """Yield the module's tensors that a save writes, by name."""
         yield from _parameters(self.module)
 
     def copy_to_module(self) -> None:
-        """Write the trained weights into each rank's module, rounded to its type. Collective.
+        """Write the trained weights into each rank's module, rounded to its dtype. Collective.
 
-        They pass through every rank's memory in fp32.
+        The weights pass through every rank's memory in float32.
         """
         import torch
 
@@ -255,7 +256,10 @@ def _check(module: PreTrainedModel) -> None:
 
 
 def check_loss_kwargs(module: PreTrainedModel) -> None:
-    """Raise ValueError if `accepts_loss_kwargs` is False: transformers would then average micro-batches."""
+    """Raise ValueError if `accepts_loss_kwargs` is False.
+
+    transformers would then average micro-batch losses.
+    """
     if getattr(module, "accepts_loss_kwargs", True) is False:
         raise ValueError(
             "Trainer: model.accepts_loss_kwargs is False, and transformers would average the losses of "

@@ -1,4 +1,4 @@
-"""MasterWeights: the model's tensors in float32, from a checkpoint's optimizer files."""
+"""MasterWeights: the model's tensors in float32, read from a checkpoint's optimizer files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 _FILES = "optimizer-rank-*-of-*.safetensors"
-Part = tuple[int, int, Path]  # a unit's elements [begin, end), and their file
+Part = tuple[int, int, Path]  # a unit's elements [begin, end), and the file with them
 
 
 def has_master_weights(directory: Path) -> bool:
@@ -23,9 +23,9 @@ def has_master_weights(directory: Path) -> bool:
 
 
 class MasterWeights:
-    """Reads a tensor at a time, with its unit in memory.
+    """Reads one tensor at a time; the tensor's unit is in memory.
 
-    layouts: CausalLM's `unit_layouts`. ValueError for files without this model's whole state.
+    layouts: result of CausalLM's `unit_layouts`. ValueError if files do not contain this model's whole state.
     """
 
     def __init__(self, directory: Path, layouts: Iterable[UnitLayout]) -> None:
@@ -47,14 +47,14 @@ class MasterWeights:
         self._unit: tuple[str, torch.Tensor] | None = None  # the unit read last
 
     def __contains__(self, name: str) -> bool:
-        """Return True for a tensor that the optimizer updates."""
+        """Return True if the optimizer updates the tensor, so that it has a master weight."""
         return name in self._tensors
 
     def read(self, name: str) -> torch.Tensor:
         """Read a tensor in float32."""
         unit, offset, shape = self._tensors[name]
         if self._unit is None or self._unit[0] != unit:
-            self._unit = None  # frees its memory first
+            self._unit = None  # frees its memory before the next unit is read
             self._unit = unit, self._read_unit(unit)
         return self._unit[1][offset : offset + math.prod(shape)].reshape(shape)
 
@@ -75,7 +75,7 @@ class MasterWeights:
 
 
 def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> None:
-    """Raise ValueError unless the parts cover the unit once; padding may follow."""
+    """Raise ValueError unless the parts cover the unit exactly once; padding may follow."""
     end = 0
     for begin, last, _ in sorted(parts):
         if begin != end or last < begin:
@@ -90,7 +90,7 @@ def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> No
 
 
 def _units(path: Path) -> Iterator[tuple[str, str, int, int]]:
-    """Yield each unit's name, hash, begin and end by a file's metadata."""
+    """Yield (name, hash, begin, end) of each unit in an optimizer file, from the file's metadata."""
     from fastsft import _C
 
     text = _C.SafetensorsReader(str(path)).metadata.get("fastsft", "")

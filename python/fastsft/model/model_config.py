@@ -1,4 +1,4 @@
-"""Opens a model's directory or hub snapshot and its config.json (ModelConfig)."""
+"""ModelConfig, a model's config.json, and access to the directory or hub snapshot that has it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _CODE = "*.py"
 _PICKLED = "*.bin"
-# Files for other programs: Mistral's weight format, and all in folders (onnx, original, ...).
+# Files for other programs: Mistral's weight format, and everything in folders (onnx, original, ...).
 _OTHERS = ("consolidated*", "*/*")
 _OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
 
 
 class ModelConfig(dict[str, Any]):
-    """A mutable config.json, with keys as attributes, too. A save writes its content at that moment."""
+    """A config.json with keys as attributes, too.
+
+    Scripts may change it; a save writes its content at that moment.
+    """
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -37,15 +40,15 @@ class ModelConfig(dict[str, Any]):
         self[name] = value
 
     def __setitem__(self, name: str, value: object) -> None:
-        """Set a key; an older or newer key for the same RoPE setting is removed."""
+        """Set a key; remove an older or newer key for the same RoPE setting."""
         set_rope(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a plain copy."""
+        """Return the content as a plain dict."""
         return dict(self)
 
     def to_json_string(self) -> str:
-        """Return JSON, for trackers."""
+        """Return the content as JSON text, for trackers."""
         return json.dumps(self, indent=2, sort_keys=True) + "\n"
 
     def save_pretrained(self, save_directory: str | Path) -> None:
@@ -85,7 +88,7 @@ def _read_config(path: Path) -> ModelConfig:
 
 
 def _adapter_hint(directory: Path) -> str:
-    """Return a hint for a message if `directory` is an adapter, else ""."""
+    """Return a hint for a message if `directory` has an adapter, else an empty string."""
     if not (directory / "adapter_config.json").is_file():
         return ""
     return (
@@ -95,7 +98,7 @@ def _adapter_hint(directory: Path) -> str:
 
 
 def write_both_words(directory: str | Path) -> None:
-    """Add missing keys of transformers 4 or 5 to the config.json that transformers has saved."""
+    """Add missing keys of transformers 4 or 5 to a config.json that transformers has saved."""
     path = Path(directory) / "config.json"
     written = read_json_object(path)
     if (complete := in_both_words(as_computed_here(written))) != written:
@@ -103,10 +106,10 @@ def write_both_words(directory: str | Path) -> None:
 
 
 def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
-    """Return a local directory, or a hub model's snapshot, downloading missing files.
+    """Return the directory `name`, or a hub model's snapshot after downloading missing files.
 
-    Pickled weights are downloaded if there are no safetensors, Python files with has_code. ValueError if
-    `name` is neither a directory nor a hub model.
+    Pickled weights are downloaded only if there are no safetensors, Python files only if has_code is True.
+    ValueError if `name` is neither a directory nor a hub model.
     """
     if (path := local_directory(name)) is not None:
         return path
@@ -115,12 +118,12 @@ def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool =
 
 
 def config_directory(name: str, cache_dir: str | None = None) -> Path:
-    """Return `model_directory(name)`, downloading only config.json."""
+    """Return the same as `model_directory(name)`, but download only config.json."""
     return local_directory(name) or _snapshot(name, cache_dir, ["config.json"])
 
 
 def local_directory(name: str) -> Path | None:
-    """Return the directory; None if `name` may be a hub model. ValueError if it can be neither."""
+    """Return `name` as a directory; None if it may be a hub model. ValueError if it can be neither."""
     path = Path(name).expanduser()
     if path.is_dir():
         check_name(path.absolute(), "--model_name_or_path")
@@ -147,7 +150,7 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
 
 
 def of_default(name: str) -> str:
-    """Return a hint for a message about FastChat's default model, else ""."""
+    """Return a hint for a message if `name` is FastChat's default model, else an empty string."""
     return (
         "; it is FastChat's default: name your model with --model_name_or_path"
         if name == DEFAULT_MODEL

@@ -1,4 +1,4 @@
-"""Saves a model as a complete Hugging Face directory: from the engine, or from a script's state_dict.
+"""Saves a model as a complete Hugging Face directory, from the engine or a script's state_dict.
 
 Rules: docs/spec/trainer_semantics.md, sections 19 to 24.
 """
@@ -41,9 +41,10 @@ Report = tuple[list[FileReport], list[RangeReport]]  # files and ranges that a r
 
 
 class TrainedRun(Protocol):
-    """The Trainer's attributes that a save reads; the Trainer is in a later room.
+    """The Trainer attributes that a save reads.
 
-    It may also have a `tokenizer`, or a `data_collator` with one, and while it trains a `saver`.
+    A protocol, because the trainer imports this module. The object may also have a `tokenizer`, or a
+    `data_collator` with one, and a `saver` while it trains.
     """
 
     @property
@@ -61,7 +62,7 @@ class TrainedRun(Protocol):
 
 @dataclass(frozen=True)
 class ModelForm:
-    """The written weights' type and maximal file size."""
+    """Dtype and largest file size in bytes for the weights that a save writes."""
 
     dtype: str
     max_shard_size: int
@@ -72,7 +73,7 @@ class ModelForm:
         return cls(_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
 
     def bytes(self, trainer: TrainedRun) -> int:
-        """Return the size of all weight files that a save writes."""
+        """Return the total size, in bytes, of the weight files that a save writes."""
         from fastsft import _C
 
         if (adapter := trainer.model.adapter_bytes()) is not None:
@@ -81,7 +82,7 @@ class ModelForm:
 
 
 def _save_dtype(trainer: TrainedRun) -> str:
-    """Return `--save_dtype`; "auto" is the source weights' type."""
+    """Return `--save_dtype`; "auto" means the source weights' dtype."""
     chosen = trainer.args.save_dtype
     return trainer.model.weights_dtype() if chosen == "auto" else chosen
 
@@ -91,11 +92,11 @@ def save_model_directory(
 ) -> None:
     """Write weights, config, generation config, tokenizer and training_args.json. Collective.
 
-    Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one
-    (`--save_mode`), and read back; for a model with adapters only these are written. All files take their
-    names together, when they are complete and durable, and an earlier save's weight files are removed.
-    Values that a script wrote into a given model are saved. caller: begins messages. ValueError if
-    `directory` is the model's source, and for parameters that the engine does not have.
+    Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one rank
+    (`--save_mode`), and read back; if a model has adapters, only these are written. All files get their names
+    together, after they are complete and synced to disk, and an earlier save's weight files are removed.
+    Values that a script wrote into a given model are saved. caller: prefix for messages. ValueError if
+    `directory` is the model's source, or if the model has parameters that the engine does not have.
     """
     trainer.model.load_weights_before_save(caller)
     folder, args = Path(directory), trainer.args
@@ -128,7 +129,7 @@ def write_weights(
 ) -> tuple[list[_C.FileDigest], list[RangeReport]]:
     """Write the weight files into the new directory `path` and read them back. Collective.
 
-    mode: parallel or streamed. Return this rank's digests: whole files, and ranges.
+    mode: parallel or streamed. Return what this rank wrote: digests for whole files and for file ranges.
     """
     from fastsft import _C
 
@@ -169,7 +170,7 @@ def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
 def finish_save_in_flight(trainer: TrainedRun) -> None:
     """Wait for the checkpoint that `trainer` is writing, and raise its error. Collective.
 
-    Otherwise `recover_directory` would remove its unfinished files as a crash's leftovers.
+    Without the wait, `recover_directory` would remove the unfinished files as a crash's leftovers.
     """
     saver = getattr(trainer, "saver", None)
     if saver is not None:
@@ -177,7 +178,7 @@ def finish_save_in_flight(trainer: TrainedRun) -> None:
 
 
 def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
-    """Return a model directory's current JSON files and code; for adapters only the arguments."""
+    """Return a model directory's JSON files and code, by name; with adapters only training_args.json."""
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
         return arguments
@@ -185,7 +186,7 @@ def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
 
 
 def model_texts(model: CausalLM, tokenizer: object, save_dtype: str) -> dict[str, str]:
-    """Return configuration, generation configuration and code for a model saved in `save_dtype`."""
+    """Return configuration, generation configuration and code for a model saved in `save_dtype`, by name."""
     config, generation = model.config, model.generation_settings()
     return {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype, model.class_name())),
@@ -195,16 +196,16 @@ def model_texts(model: CausalLM, tokenizer: object, save_dtype: str) -> dict[str
 
 
 def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[_C.FileDigest]:
-    """Write small files into a new directory, durable on return. Return their digests."""
+    """Write small files into a new directory and sync them to disk. Return their digests."""
     from fastsft import _C
 
     return [_C.write_file(str(Path(directory) / name), content) for name, content in texts.items()]
 
 
 def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> list[_C.FileDigest]:
-    """Write the tokenizer's files by its save_pretrained into a new directory. Return their digests.
+    """Write the tokenizer's files, by its save_pretrained, into a new directory. Return their digests.
 
-    Files, also in folders, are durable on return; folders when the directory is committed.
+    On return all files are synced to disk; folders are synced when the directory is committed.
     """
     if tokenizer is None:
         return []
@@ -218,7 +219,7 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
 
 
 def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDigest:
-    """Write the file `name`, perhaps in a folder in `directory`, durable on return. Return its digest."""
+    """Write the file `name`, which may contain folders, into `directory` and sync it. Return its digest."""
     from fastsft import _C
 
     data = content.encode() if isinstance(content, str) else content
@@ -227,7 +228,7 @@ def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDi
 
 
 def open_file_set(trainer: TrainedRun, folder: Path, form: ModelForm) -> _C.AtomicDirectory:
-    """Make a staging directory in `folder`, on the writing rank. RuntimeError if the disk is too small."""
+    """Make a staging directory in `folder`, on the rank that writes. RuntimeError if the disk is too full."""
     from fastsft import _C
 
     check_output_directory(trainer.model.source_directory, folder)
@@ -239,7 +240,7 @@ def open_file_set(trainer: TrainedRun, folder: Path, form: ModelForm) -> _C.Atom
 
 
 def write_small_files(trainer: TrainedRun, path: str, form: ModelForm) -> list[_C.FileDigest]:
-    """Write configuration, tokenizer and arguments, durable on return. Return their digests."""
+    """Write configuration, tokenizer and arguments, and sync them to disk. Return their digests."""
     digests = write_texts(small_texts(trainer, form.dtype), path)
     return digests + write_tokenizer(tokenizer_to_save(trainer), path)
 
@@ -251,7 +252,7 @@ def _install(
     reports: list[Report],
     local_files: list[_C.FileDigest],
 ) -> None:
-    """Commit the set and install its files, on the writing rank, or each node's."""
+    """Commit the file set and install its files, on the writing rank (--save_on_each_node: one per node)."""
     from fastsft import _C
 
     assert staging is not None
@@ -266,7 +267,7 @@ def _install(
 
 
 class SavedTokenizer(Protocol):
-    """fastsft's or another library's tokenizer."""
+    """A tokenizer, fastsft's or another library's."""
 
     def save_pretrained(self, directory: str, /) -> object:
         """Write all files into an existing directory."""
@@ -286,8 +287,8 @@ def save_given_weights(
 ) -> None:
     """Write a complete model directory with the tensors in `state_dict`, on this rank alone.
 
-    FastChat's older scripts gather a state_dict themselves. Format and installation are as in
-    `save_model_directory`. ValueError if `directory` is the model's source.
+    It is for FastChat's older scripts, which gather a state_dict themselves. Format and installation are as
+    in `save_model_directory`. ValueError if `directory` is the model's source.
     """
     from fastsft import _C
 
@@ -308,7 +309,7 @@ def save_given_weights(
 
 
 def _file_tensors(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors by their names in files, which transformers 5 has others for in memory."""
+    """Return the tensors by the names that they have in files; in memory, transformers 5 has other names."""
     return {
         stored: part
         for name, tensor in tensors.items()
@@ -319,7 +320,7 @@ def _file_tensors(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> d
 def _without_tied(
     state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]
 ) -> dict[str, torch.Tensor]:
-    """Drop a tied head, which files do not have."""
+    """Leave out a tied head, because files do not have one."""
     tied = ties_embeddings(config) and "model.embed_tokens.weight" in state_dict
     return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
 
@@ -327,7 +328,7 @@ def _without_tied(
 def _write_weights(
     path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm, model: CausalLM
 ) -> list[_C.FileDigest]:
-    """Write `tensors` and the source's tensors that the engine does not hold. Return the files' digests."""
+    """Write `tensors`, and the source's tensors that the engine does not have. Return the files' digests."""
     import torch
 
     from fastsft import _C

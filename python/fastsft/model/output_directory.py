@@ -1,7 +1,7 @@
-"""The output directory: prepared for saves, recovered after a crash, and given a model's files together.
+"""The output directory: prepared for saves, recovered after a crash, a model's files installed together.
 
-A save writes a file set, a folder with a manifest. When it is committed, its files take their names in the
-directory; if something protected is in the way, the set stays a folder.
+A save writes a file set, which is a folder with a manifest. After its commit, its files are moved to their
+names in the directory; if something protected is in the way, the set stays a folder.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fastsft.tokenizer.files import is_tokenizer_file
 if TYPE_CHECKING:
     from fastsft import _C
 
-_BYTES_BELOW = 600  # longest path below --output_dir: three names, two of them chosen by others
-_kept_apart: set[str] = set()  # directories whose newest model is in a folder inside
+_BYTES_BELOW = 600  # bytes of the longest path below --output_dir: three names, of which others choose two
+_kept_apart: set[str] = set()  # output directories in which the newest model stayed in a folder
 
 
 def check_output_directory(source: str | Path, directory: str | Path) -> None:
-    """Raise ValueError if a save to `directory` would overwrite the model that is fine-tuned."""
+    """Raise ValueError if a save to `directory` would overwrite the model that is being fine-tuned."""
     if Path(source).exists() and Path(directory).exists() and os.path.samefile(source, directory):
         raise ValueError(
             f"{directory}: the output directory is that of the model that is fine-tuned, whose files are "
@@ -46,7 +46,7 @@ def check_output_directory(source: str | Path, directory: str | Path) -> None:
 def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
     """Check and make the output directory, and try to write into it, on rank 0. Collective.
 
-    ValueError if the directory cannot be made or written.
+    ValueError if the directory cannot be made or written to.
     """
     agreement = AllOrNone(f"preparing {directory}")
     agreement.attempt_on_rank0(lambda: check_output_directory(source, directory))
@@ -87,7 +87,7 @@ def check_free_space(directory: Path, needed: int) -> None:
 
 
 def recover_directory(directory: str | Path) -> list[str]:
-    """Finish, restore or remove half-written files that a crash left; return the names of removed ones.
+    """Finish, restore or remove half-written files after a crash; return the names of removed files.
 
     RuntimeError if this process no longer holds the directory's lock.
     """
@@ -105,7 +105,7 @@ def recover_directory(directory: str | Path) -> list[str]:
 def finish_file_sets(directory: str | Path) -> None:
     """Install file sets that a crash left half installed.
 
-    A notice names a set that cannot be finished. It is removed if it holds nothing useful and this process
+    A notice names a set that cannot be finished. The set is removed if it has nothing useful and this process
     holds the directory's lock (ranks/output_directory.py).
     """
     from fastsft import _C
@@ -117,15 +117,16 @@ def finish_file_sets(directory: str | Path) -> None:
 
 
 def is_kept_apart(directory: str | Path) -> bool:
-    """Return True if this process's last save to `directory` stayed a folder inside."""
+    """Return True if this process's last save to `directory` stayed in a folder there."""
     return os.path.realpath(directory) in _kept_apart
 
 
 def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
-    """Record a set's files as fastsft's before the commit.
+    """Record, before the commit, that fastsft wrote a set's files.
 
-    So a start after a crash between commit and `install_file_set` may install them. training_args.json, which
-    marks fastsft's models, is not recorded in a directory with another program's model.
+    After a crash between the commit and `install_file_set`, the next start may then install them.
+    training_args.json, which marks a directory as fastsft's, is not recorded in a directory with another
+    program's model.
     """
     digests = {file.name: (file.size, file.crc32c) for file in files}
     if ARGUMENTS not in recorded_files(Path(directory)):
@@ -134,9 +135,10 @@ def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None
 
 
 def install_file_set(directory: str | Path, name: str) -> None:
-    """Give a committed set's files their names; a notice says where other programs' files went.
+    """Move a committed set's files to their names in `directory`.
 
-    If a protected file has such a name, the set stays a folder, with a notice.
+    A notice says where other programs' files with the same names went. If a protected file has such a name,
+    the set stays a folder, with a notice.
     """
     from fastsft import _C
 

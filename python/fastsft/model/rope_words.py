@@ -1,9 +1,9 @@
-"""RoPE settings by transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and their translation.
+"""RoPE settings of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and their translation.
 
-transformers 4 ignores rope_parameters. transformers 5 reads the older keys, too, and a rope_scaling that is
-not empty replaces rope_parameters (with settings by layer kind: full attention's). So a saved
-rope_scaling next to rope_parameters repeats everything but theta and the rotated part.
-The tables at the top have the families whose keys differ from these.
+transformers 4 ignores rope_parameters. transformers 5 reads the older keys, too: a rope_scaling that is not
+empty replaces rope_parameters (or, if these have settings by layer kind, full attention's). A saved
+rope_scaling next to rope_parameters therefore repeats everything but theta and the rotated part. The tables
+at the top list families with other keys.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ Rope = dict[str, Any]
 
 @dataclass(frozen=True)
 class RopeWords:
-    """RoPE keys in transformers 4.
+    """A family's RoPE keys in transformers 4.
 
-    by_kind: rope_parameters has settings for WHOLE and LOCAL layers. local_theta: key for LOCAL's theta.
-    is_shared: transformers 4 uses WHOLE's theta for LOCAL layers. is_scaled: and WHOLE's scaling.
-    thetas: transformers 5's defaults for WHOLE and LOCAL.
+    theta: key for theta. part: key for a head's rotated part. by_kind: rope_parameters has separate settings
+    for WHOLE and LOCAL layers. local_theta: key for LOCAL's theta. is_shared: transformers 4 uses WHOLE's
+    theta for LOCAL layers. is_scaled: it also uses WHOLE's scaling for them. thetas: transformers 5's
+    defaults for WHOLE and LOCAL.
     """
 
     theta: str = "rope_theta"
@@ -57,7 +58,7 @@ ROPE = {
 }  # fmt: skip
 PLAIN = RopeWords()
 
-# Families whose rope_scaling may have only these keys in transformers 4.
+# Families whose rope_scaling must have exactly these keys in transformers 4.
 EXACT_SCALING = {
     "olmo": ("type", "factor"),
     "olmo2": ("type", "factor"),
@@ -65,16 +66,16 @@ EXACT_SCALING = {
     "phi4_multimodal": ("type", "short_factor", "long_factor"),
 }
 
-# Families with a default scaling; for transformers 4 a null in the file means no scaling, for 5 the default.
+# Families with a default scaling. A null in the file means no scaling in transformers 4, the default in 5.
 SCALED = {"apertus", "gpt_oss"}
 
 # Families whose scaling transformers 4 ignores.
 UNSCALED = {"nemotron", "recurrent_gemma"}
 
-# Families whose longrope reads original positions in one place only.
+# Families whose longrope has only one place for the original positions.
 OWN_ORIGINAL = {"phi3", "phi4_multimodal", "phimoe"}
 
-# Default thetas of transformers 4 and 5 if they differ.
+# Default thetas of transformers 4 and 5, for families for which they differ.
 DEFAULT_THETA = {
     "cohere": (10_000.0, 500_000.0),
     "falcon_h1": (100_000.0, 10_000.0),
@@ -82,7 +83,7 @@ DEFAULT_THETA = {
     "persimmon": (25_000.0, 10_000.0),
 }
 
-# Keys whose lists have layer kinds with other names in transformers 4; transformers 5 accepts both.
+# Keys that list layer kinds whose names differ in transformers 4; transformers 5 accepts both names.
 LAYER_KINDS = {
     "granitemoehybrid": "layer_types",
     "zamba": "layers_block_type",
@@ -90,20 +91,20 @@ LAYER_KINDS = {
 }
 OLDER_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 
-# Settings with two keys: a saved file has both.
+# Settings that have two keys; a saved file has both.
 TWO_NAMES = {"qwen3_moe": (("num_experts", "num_local_experts"),)}
 
-# Keys of the two-sided window, its default, and the one-sided window. transformers 4 writes the one-sided
-# window, but reads half of the two-sided one; transformers 5 reads the one-sided if it is there.
+# The two-sided window's key and default, and the one-sided window's key. transformers 4 writes the one-sided
+# window, but reads half the two-sided one; transformers 5 reads the one-sided window if it is there.
 WINDOWS = {"modernbert-decoder": ("local_attention", 128, "sliding_window")}
 
 
 class NoOlderWords(ValueError):
-    """RoPE settings that transformers 4 has no keys for."""
+    """RoPE settings for which transformers 4 has no keys."""
 
 
 def words_of(config: Mapping[str, Any]) -> RopeWords:
-    """Return transformers 4's keys for the family in `config`."""
+    """Return transformers 4's RoPE keys for the family in `config`."""
     return ROPE.get(str(config.get("model_type")), PLAIN)
 
 
@@ -114,7 +115,7 @@ def has_rope(config: Mapping[str, Any]) -> bool:
 
 
 def older_words(config: Mapping[str, Any]) -> Rope:
-    """Translate rope_parameters of `config` into transformers 4's keys. NoOlderWords if it cannot."""
+    """Translate rope_parameters of `config` into transformers 4's keys. NoOlderWords if it has none."""
     words, rope = words_of(config), config[PARAMETERS]
     if words.by_kind:
         whole, local = rope_by_kind(config)
@@ -125,9 +126,9 @@ def older_words(config: Mapping[str, Any]) -> Rope:
 
 
 def newer_words(config: Mapping[str, Any]) -> Rope:
-    """Translate older keys in `config` that transformers 4 and 5 read differently; mostly there are none.
+    """Translate older keys in `config` that transformers 4 and 5 read differently; most families have none.
 
-    The result says how the installed release reads them, because that is how the model was computed.
+    The result means what the installed release reads, because that is how the model was computed.
     """
     words, kind, is_newer = words_of(config), str(config.get("model_type")), library_major() > 4
     newer: Rope = {}
@@ -147,7 +148,7 @@ def newer_words(config: Mapping[str, Any]) -> Rope:
 
 
 def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
-    """Return rope_parameters of WHOLE and LOCAL layers with transformers 5's defaults.
+    """Return rope_parameters for WHOLE and LOCAL layers, completed by transformers 5's defaults.
 
     NoOlderWords for other layer kinds.
     """
@@ -165,7 +166,7 @@ def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
 
 
 def check_scaled(config: Mapping[str, Any]) -> None:
-    """Raise NoOlderWords if transformers 4 ignores rope_scaling in `config`."""
+    """Raise NoOlderWords if `config` has a rope_scaling that transformers 4 would ignore."""
     scaling = config.get(SCALING)
     if (
         config.get("model_type") in UNSCALED
@@ -201,14 +202,14 @@ def _older(config: Mapping[str, Any], words: RopeWords, rope: Mapping[str, Any])
 
 
 def scaling_of(rope: Mapping[str, Any]) -> Rope | None:
-    """Return transformers 4's rope_scaling for one layer kind's rope_parameters; None without scaling."""
+    """Return transformers 4's rope_scaling for one layer kind's rope_parameters; None if unscaled."""
     scaling = {name: value for name, value in rope.items() if name not in (_THETA, _PART)}
     others = scaling.keys() - {*_TYPES, _ORIGINAL}
     return None if kind_of(scaling) == "default" and not others else scaling
 
 
 def _with_exact_keys(config: Mapping[str, Any], scaling: Rope, keys: tuple[str, ...]) -> Rope:
-    """Return `scaling` with only the `keys`; unchanged if other keys have a meaning."""
+    """Return `scaling` with only `keys` and the type; unchanged if that would lose or lack a setting."""
     exact = {"type": kind_of(scaling), **{key: scaling[key] for key in keys if key in scaling}}
     if "factor" in keys and "factor" in exact:
         exact["factor"] = float(exact["factor"])  # transformers 4 refuses integers
@@ -226,9 +227,10 @@ def kind_of(scaling: Mapping[str, Any]) -> str:
 
 
 def with_original(config: dict[str, Any], major: int) -> dict[str, Any]:
-    """Return `config` with longrope's original positions and attention factor as both releases read them.
+    """Make a longrope's original positions and attention factor explicit, so that both releases agree.
 
-    Files that the releases read alike are unchanged. major: the release with which the model was trained.
+    A configuration that both releases read alike is returned unchanged. major: the release with which the
+    model was trained.
     """
     key = PARAMETERS if config.get(PARAMETERS) else SCALING
     rope = config.get(key)
@@ -260,7 +262,7 @@ def _read_longrope(
 ) -> tuple[int, float] | None:
     """Return the original positions and attention factor that a release reads; None if it cannot.
 
-    Source: _compute_longrope_parameters.
+    Source: transformers' _compute_longrope_parameters.
     """
     positions, above = config.get("max_position_embeddings"), config.get(_ORIGINAL)
     inner = scaling.get(_ORIGINAL) if major > 4 else None
@@ -301,7 +303,7 @@ def check_agree(config: Mapping[str, Any], where: str = "config.json") -> None:
 def set_rope(config: dict[str, Any], name: str, value: object) -> None:
     """Set a key of `config`, and remove an older or newer key for the same RoPE setting.
 
-    When a script sets rope_scaling, rope_parameters keep theta and rotated part, as in transformers 5.
+    If a script sets rope_scaling, theta and rotated part stay in rope_parameters, as in transformers 5.
     """
     words, rope = words_of(config), config.get(PARAMETERS)
     if name == PARAMETERS:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-# safetensors' names of types: torch's. Weights are floating-point numbers; other tensors are carried.
+# safetensors' dtype names, and torch's. DTYPES are floating-point: tensors of other dtypes are no weights and
+# are copied unchanged.
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 OTHER_DTYPES = {
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
@@ -29,16 +30,16 @@ BITS = {
     **dict.fromkeys(("F32", "I32"), 32), **dict.fromkeys(("F16", "BF16", "I16"), 16),
 }  # fmt: skip
 STORED_NAMES = {name: stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
-BLOCK = 1 << 22  # elements that are read together
-# A unit's name, digest (None: unknown), size, and tensors: name, shape, first element.
+BLOCK = 1 << 22  # most elements that `blocks` reads at a time
+# A unit's name, digest (None: unknown), size, and tensors; each tensor's name, shape and first element.
 UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as described in its file's header.
+    """A tensor as its file's header describes it.
 
-    dtype: safetensors' name, such as BF16. begin: first byte in a safetensors file's data.
+    dtype: safetensors' name, such as BF16. begin: the tensor's first byte in a safetensors file's data.
     """
 
     name: str
@@ -49,15 +50,15 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """Elements in the tensor."""
+        """Element count of the tensor."""
         return math.prod(self.shape)
 
 
 class StoredWeights:
-    """Headers of all weight files, safetensors or pickled.
+    """Headers of all weight files in a directory, safetensors or pickled.
 
-    files: paths. tensors: by name. problems: a line for each fault, such as a file that cannot be read.
-    ValueError if there are no weights.
+    files: paths. tensors: StoredTensor by name. problems: one line for each error, such as a file that cannot
+    be read. ValueError if there are no weights.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -98,7 +99,10 @@ class StoredWeights:
         ]
 
     def _content(self, file: Path) -> _C.SafetensorsReader | dict[str, torch.Tensor]:
-        """Open `file`, and close the file before: callers read the tensors file by file."""
+        """Open `file` and close the previous one.
+
+        One open file is enough, because callers read tensors file by file.
+        """
         from fastsft import _C
 
         if self._open is None or self._open[0] != file:
@@ -108,14 +112,14 @@ class StoredWeights:
         return self._open[1]
 
     def read(self, name: str) -> torch.Tensor:
-        """Read a floating-point tensor into memory, in the file's type. ValueError for other types."""
+        """Read a floating-point tensor into memory, in the file's dtype. ValueError for other dtypes."""
         entry = self.tensors[name]
         if entry.dtype not in DTYPES:
             raise ValueError(f"{entry.file}: {name}: expected one of {', '.join(DTYPES)}, got {entry.dtype}")
         return self.read_any(name)
 
     def read_any(self, name: str) -> torch.Tensor:
-        """Read any tensor into memory."""
+        """Read a tensor with any dtype into memory."""
         entry = self.tensors[name]
         if entry.dtype not in {**DTYPES, **OTHER_DTYPES}:
             raise ValueError(f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read")
@@ -125,7 +129,7 @@ class StoredWeights:
         return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
 
     def data_begin(self, name: str) -> int:
-        """Return a tensor's offset in its safetensors file."""
+        """Return the byte at which a tensor's data begins in its safetensors file."""
         entry = self.tensors[name]
         with open_regular(entry.file, "a file of weights") as file:
             return 8 + int.from_bytes(file.read(8), "little") + entry.begin
@@ -133,7 +137,7 @@ class StoredWeights:
     def blocks(self, name: str) -> Iterator[torch.Tensor]:
         """Yield a tensor's flat values in parts with at most BLOCK elements, which bounds the memory.
 
-        ValueError for types that are not floating-point, and for a file that became shorter.
+        ValueError if the dtype is not floating-point, or if the file became shorter.
         """
         import torch
 
@@ -152,7 +156,7 @@ class StoredWeights:
                 yield as_tensor(data, entry.dtype)
 
     def is_same(self, name: str, other: StoredWeights, other_name: str) -> bool:
-        """Return True if two tensors have the same shape, type and bits."""
+        """Return True if two tensors have the same shape, dtype and bits."""
         entry, other_entry = self.tensors[name], other.tensors[other_name]
         if (entry.shape, entry.dtype) != (other_entry.shape, other_entry.dtype):
             return False
@@ -161,9 +165,10 @@ class StoredWeights:
 
 
 def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
-    """Return the weights' type in `directory`: float32, bfloat16 or float16.
+    """Return the weight dtype in `directory`: float32, bfloat16 or float16.
 
-    Safetensors have their first tensor's type, pickled weights the one in `config`, else float32.
+    For safetensors it is the first tensor's dtype, for pickled weights the dtype in `config`; any other is
+    taken as float32.
     """
     from fastsft import _C
 
@@ -176,13 +181,13 @@ def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
 
 
 def stored_dtype(tensor: torch.Tensor) -> str:
-    """Return safetensors' name of the tensor's type, or torch's if it has none."""
+    """Return safetensors' name of the tensor's dtype, or torch's name if safetensors has none."""
     name = str(tensor.dtype).removeprefix("torch.")
     return STORED_NAMES.get(name, f"torch.{name}")
 
 
 def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
-    """Return a flat, read-only tensor over a safetensors file's bytes, without a copy."""
+    """Return a flat, read-only tensor that shares a safetensors file's bytes."""
     import torch
 
     kind = getattr(torch, {**DTYPES, **OTHER_DTYPES}[dtype])
@@ -212,10 +217,10 @@ def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
 
 
 def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights) -> list[str]:
-    """Describe each tensor that is missing, unknown, or differs in shape or type, in a line.
+    """Describe, in one line each, the tensors that are missing, unknown, or differ in shape or dtype.
 
-    shapes: the model's, by name. A head next to tied weights, and rotary tables that old transformers
-    releases saved, are no fault.
+    shapes: the model's tensor names and shapes. A head next to tied weights is no error, and neither are the
+    rotary tables that old transformers releases saved.
     """
     expected = {name: tuple(shape) for name, shape in shapes}
     problems = [f"missing: {name}" for name in expected if name not in stored.tensors]
@@ -231,22 +236,28 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
 
 
 class WeightForm(Protocol):
-    """Weight file tensors compared with a model's. names: the model's name -> the file's."""
+    """Weight file tensors compared with a model's.
+
+    names: maps a tensor's name in the model to its name in the files.
+    """
 
     names: dict[str, str]
 
     def problems(self) -> list[str]:
-        """Describe each tensor that is missing, unknown, or differs in shape or type, in a line."""
+        """Describe, in one line each, the tensors that are missing, unknown, or differ in shape or dtype."""
 
     def second_copies(self) -> list[tuple[str, str]]:
-        """Return tied tensors' pairs of file names: the one read, and the copy that should be equal."""
+        """Return file name pairs for tied tensors: the tensor that is read, and its copy."""
 
     def unneeded(self) -> list[str]:
-        """Return the tensors that the model does not read, by name."""
+        """Return the tensor names that the model does not read."""
 
 
 class StoredForm:
-    """A native model's WeightForm. ties: embedding and head are tied."""
+    """A native model's WeightForm.
+
+    ties: True if embedding and head are tied.
+    """
 
     def __init__(
         self, shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights, *, ties: bool

@@ -20,14 +20,14 @@ _LEAST_TOKENS = 16  # smallest micro-batch that is worth measuring
 
 
 def forget_tuned_gemms() -> None:
-    """Use cuBLASLt's first proposals from now on, in this process."""
+    """Make this process use cuBLASLt's first proposals again."""
     from fastsft import _C
 
     _C.set_tuned_gemms("[]")
 
 
 def tuned_products(device: torch.device) -> dict[str, str] | None:
-    """Return this process's algorithms for a checkpoint; None for cuBLASLt's first proposals."""
+    """Return this process's measured algorithms, to save in a checkpoint; None if none are in use."""
     from fastsft import _C
 
     gemms = _C.tuned_gemms()
@@ -35,9 +35,9 @@ def tuned_products(device: torch.device) -> dict[str, str] | None:
 
 
 def restore_tuned_gemms(saved: dict[str, str], device: torch.device) -> str | None:
-    """Use a checkpoint's algorithms on all ranks, or none; return the reason if none. Collective.
+    """Use a checkpoint's algorithms on all ranks, or on none and return the reason. Collective.
 
-    They need the same GPU and cuBLASLt release.
+    All ranks need the GPU and the cuBLASLt release with which the algorithms were measured.
     """
     from fastsft import _C
 
@@ -58,7 +58,7 @@ def library(device: torch.device) -> str:
 def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape) -> str:
     """Measure GEMMs for micro-batches up to `work.tokens`, unless restored; return a notice. Collective.
 
-    Each rank measures, and all use rank 0's algorithms.
+    Each rank measures; then all ranks use rank 0's algorithms.
     """
     from fastsft import _C
 
@@ -79,9 +79,9 @@ def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: B
 
 
 def sizes_to_tune(most: int) -> list[int]:
-    """Return the token counts to measure, which serve all micro-batches from most / 16 to `most` tokens.
+    """Return the token counts to measure, for use in micro-batches from most / 16 to `most` tokens.
 
-    An algorithm that was measured at n tokens serves 7/8 n to 9/8 n (csrc/ops/gemm/tuned_gemms.h).
+    An algorithm that was measured at n tokens is used from 7/8 n to 9/8 n (csrc/ops/gemm/tuned_gemms.h).
     """
     sizes, least = [most], max(most / 16, 2.0)
     while most >= _LEAST_TOKENS and sizes[-1] * 7 / 8 > least:
@@ -90,7 +90,7 @@ def sizes_to_tune(most: int) -> list[int]:
 
 
 def micro_batch(work: BatchShape, tokens: int, vocab_size: int) -> _C.TokenDataset:
-    """Make random conversations with `tokens` tokens in all, with the lengths and label share in `work`."""
+    """Make random conversations with `tokens` tokens in all, and lengths and label share as in `work`."""
     from fastsft import _C
 
     random, dataset = np.random.default_rng(0), _C.TokenDataset()
@@ -104,7 +104,7 @@ def micro_batch(work: BatchShape, tokens: int, vocab_size: int) -> _C.TokenDatas
 
 
 def summary(products: list[dict[str, Any]], sizes: list[int]) -> str:
-    """Describe the measured GEMMs and their gain in a line."""
+    """Describe the measured GEMMs and their speedup in one line."""
     if not products:
         return "matrix products: none to measure"
     gains = [product["gain"] for product in products if product["gain"] > 1]

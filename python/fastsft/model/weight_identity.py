@@ -1,6 +1,6 @@
-"""Digests of weights: all of them to compare ranks, samples as a frozen base model's identity.
+"""Digests of weights: all values, to compare ranks; samples, to identify a frozen base model.
 
-A checkpoint names the base model as `files of float32: <digest>` (kind, types, digest).
+A checkpoint identifies its base model by a line such as `files of float32: <digest>` (kind, dtypes, digest).
 """
 
 from __future__ import annotations
@@ -22,35 +22,39 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 FILES, VALUES = "files", "values"  # digest kinds: samples from a directory's tensors, or all values
-_BLOCK, _BLOCKS = 4096, 4  # sample size in bytes, and evenly spread samples per tensor
-_MODULE = "module"  # attribute that models in memory have
+_BLOCK, _BLOCKS = 4096, 4  # sample bytes, and number of evenly spread samples per tensor
+_MODULE = "module"  # attribute of a model that has its module in memory
 
 
 def base_identity(kind: str, types: Iterable[str], digest: str) -> str:
-    """Make an identity. kind: FILES or VALUES. types: torch's names of the tensors' types."""
+    """Return an identity.
+
+    kind: FILES or VALUES. types: torch's names of the tensors' dtypes. digest: in hexadecimal.
+    """
     return f"{kind} of {'+'.join(sorted(set(types)))}: {digest}"
 
 
 def types_of(identity: str) -> str:
-    """Return the tensors' types in an identity, such as `bfloat16+float32`."""
+    """Return the dtypes in an identity, such as `bfloat16+float32`."""
     return identity.partition(": ")[0].rpartition(" ")[2]
 
 
 def is_comparable(old: str, new: str) -> bool:
-    """Return True if kind and types are the same, so that equal weights have equal digests."""
+    """Return True if kind and dtypes are the same, so that equal weights have equal digests."""
     return old.partition(": ")[0] == new.partition(": ")[0] and ": " in old
 
 
 def has_other_types(old: str, new: str) -> bool:
-    """Return True if the kind is the same and the types differ: the digests then tell nothing."""
+    """Return True if the kind is the same but the dtypes differ, so that comparing digests says nothing."""
     return old.partition(" ")[0] == new.partition(" ")[0] and types_of(old) != types_of(new)
 
 
 def sampled_digest(directory: str | Path, without: Collection[str] = ()) -> str | None:
-    """Return the identity of a directory's weights: SHA-256 over names, types, shapes and tensor samples.
+    """Return a directory's weight identity, from samples in every floating-point tensor.
 
-    None if files cannot be read. At most 16 KiB per tensor are read. The directory's name, the split into
-    files, integers and old releases' rotary tables do not count. without: tied or trained tensors' names.
+    It is a SHA-256 over names, dtypes, shapes and samples, at most 16 KiB per tensor; None if files cannot be
+    read. The directory's name, the split into files, integer tensors and old releases' rotary tables have no
+    influence. without: tensor names to leave out, because they are tied or trained.
     """
     try:
         stored = StoredWeights(directory)
@@ -75,7 +79,7 @@ def _digest(samples: dict[str, bytes]) -> str:
 
 
 def _sample_digests(stored: StoredWeights, entries: list[StoredTensor]) -> Iterator[tuple[str, bytes]]:
-    """Yield each tensor's name and sample digest, file by file."""
+    """Yield each tensor's name and its sample digest, file by file."""
     for file in dict.fromkeys(entry.file for entry in entries):
         in_file = [entry for entry in entries if entry.file == file]
         if stored.is_pickled:
@@ -103,24 +107,25 @@ def _tensor_digest(entry: StoredTensor, samples: list[bytes]) -> bytes:
 
 
 def _sample_ranges(size: int) -> list[tuple[int, int]]:
-    """Return the samples' ranges (first byte, bytes) in `size` bytes; a small tensor is one sample."""
+    """Return the sample ranges (first byte, bytes) in `size` bytes; a small tensor is one sample."""
     if size <= _BLOCK * _BLOCKS:
         return [(0, size)]
     return [((size - _BLOCK) * number // (_BLOCKS - 1), _BLOCK) for number in range(_BLOCKS)]
 
 
 def weights_location(model: CausalLM) -> str:
-    """Say where the initial weights are: "an engine", "memory" or "a directory"."""
+    """Return where the initial weights are: "an engine", "memory" or "a directory"."""
     if getattr(model, "engine", None) is not None:
         return "an engine"
     return "a directory" if getattr(model, _MODULE, None) is None else "memory"
 
 
 def weight_digests(model: CausalLM) -> dict[str, str]:
-    """Return digests for the tensors in memory, or for a directory's weight files, by name.
+    """Return digests for the tensors in memory or a directory's weight files, by name.
 
-    Collective, if all ranks have their weights in the same location. {} if engines hold the weights already,
-    which they share. Raises as `common_digests`.
+    Collective if the weights are in a directory; `weights_location` must be the same on all ranks. Empty if
+    engines have the weights already, because ranks then share them. Raises the same errors as
+    `common_digests`.
     """
     location = weights_location(model)
     if location == "memory":
@@ -141,7 +146,10 @@ def weight_files(directory: str | Path) -> list[Path]:
 
 
 def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-    """Return each tensor's shape, type and CRC-32C, by name. named: pairs (name, tensor)."""
+    """Return each tensor's shape, dtype and CRC-32C, as a text by name.
+
+    named: pairs (name, tensor).
+    """
     import torch
 
     from fastsft import _C
@@ -154,5 +162,5 @@ def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
 
 
 def type_of_digest(digest: str) -> str:
-    """Return the type, such as `bfloat16`, in a digest from `tensor_digests`."""
+    """Return the dtype, such as `bfloat16`, in a digest from `tensor_digests`."""
     return digest.split()[-2].removeprefix("torch.")

@@ -1,1 +1,1 @@
-"""Training from a notebook: ranks are child processes, and the notebook's process loads no CUDA."""
+"""Trains from a notebook, with ranks as child processes; the notebook's own process does not load CUDA."""

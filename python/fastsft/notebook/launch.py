@@ -1,4 +1,4 @@
-"""`fastsft.launch`: train from a notebook or a script, in child processes."""
+"""`fastsft.launch`, which trains from a notebook or a script in child processes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ def launch(
     env: Mapping[str, str] | None = None,
     **flags: object,
 ) -> TrainingResult:
-    """Run `python -m fastsft.train`, or `script`, on `num_processes` ranks on this machine, and wait.
+    """Run `python -m fastsft.train`, or `script`, on `num_processes` ranks of this machine until they end.
 
-    arguments, flags: as for fastsft.train.train; a script gets a list of words. num_processes: default one
-    for each GPU, 1 without GPU. plot: draw the loss in the cell; elsewhere rank 0 prints lines. env:
-    additional environment variables for the ranks. This process imports no torch.
+    arguments, flags: as for fastsft.train.train; for a script, a list of words. num_processes: by default one
+    rank for each GPU, or 1 if there is no GPU. plot: True to draw the loss in a notebook cell; outside of a
+    notebook, rank 0 prints lines. env: additional environment variables for the ranks. This process does not
+    import torch.
 
-    An interrupt (the notebook's stop button, Ctrl-C) lets the ranks save a checkpoint and raises
-    KeyboardInterrupt; the same call resumes. A second interrupt ends them at once. If this process dies, the
-    ranks save and exit. ValueError for arguments and data that cannot be used; RankFailed (a RuntimeError)
-    with the message from the rank that failed first.
+    After an interrupt (the notebook's stop button or Ctrl-C), the ranks save a checkpoint, and
+    KeyboardInterrupt is raised; the same call resumes. A second interrupt ends the ranks at once. If this
+    process dies, the ranks save a checkpoint and exit. ValueError for arguments and data that cannot be used.
+    RankFailed (a RuntimeError) has the message of the rank that failed first.
     """
     job = _job(arguments, flags, script)
     count = num_processes or default_processes(job["arguments"], job["script"])
@@ -67,20 +68,23 @@ def _follow(ranks: Ranks, view: View, run: RunState, interrupts: Interrupts) -> 
             run.apply(message)
             view.show(run)
         elif held or ranks.failed or is_error(message):
-            held.append(message)  # the exception has these lines, unless the rank continues
+            held.append(message)  # the exception will have these lines, unless the rank continues
             since = since if len(held) > 1 else time.monotonic()
             if not ranks.failed and time.monotonic() - since > _SECONDS_TO_FAIL:
                 print("\n".join(held), flush=True)
                 held.clear()
         else:
-            # Without a flush, a notebook collects quick prints in one output.
+            # If prints are not flushed, a notebook combines them into one output.
             print(message, flush=not view.is_silent)
     if held and not ranks.failed:
         print("\n".join(held))
 
 
 class _Answer:
-    """Callback, called several times a second, that ends the ranks at an interrupt and reports slow exits."""
+    """Callback that ends the ranks after an interrupt, and reports ranks that take long to exit.
+
+    `Ranks.messages` calls the object several times a second.
+    """
 
     def __init__(self, ranks: Ranks, interrupts: Interrupts) -> None:
         self._ranks, self._interrupts, self._given = ranks, interrupts, 0
@@ -98,8 +102,8 @@ class _Answer:
             print(f"waiting for {named_ranks(left)} to save and leave; {_ONCE_MORE}", flush=True)
 
 
-_SECONDS_TO_FAIL = 5.0  # from the first line of an error to the end of its rank
-_SECONDS_TO_LEAVE = 30.0  # between two lines about slow exits
+_SECONDS_TO_FAIL = 5.0  # if a rank lives longer after the first line of an error, the lines are printed
+_SECONDS_TO_LEAVE = 30.0  # time between two lines about ranks that have not exited
 _ONCE_MORE = "once more ends them at once"
 _ANSWERS = {
     1: f"interrupted: the ranks save a checkpoint and leave; {_ONCE_MORE}",
@@ -110,7 +114,7 @@ _ANSWERS = {
 def _job(
     arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any], script: str | Path | None
 ) -> dict[str, Any]:
-    """Return a rank's job for JSON; ValueError for arguments that no rank accepts."""
+    """Return the job of a rank, which is sent as JSON. ValueError for arguments that no rank accepts."""
     argv = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
     if isinstance(arguments, str) or (argv is not None and flags):
         raise ValueError("expected a list of words, or names and values, got a string or both")
@@ -134,10 +138,10 @@ def _job(
 
 
 def default_processes(arguments: Sequence[str] | Mapping[str, Any], script: str | None = None) -> int:
-    """Return the number of GPUs on this machine; 1 without GPU, or if the arguments choose the CPU.
+    """Count the GPUs on this machine; 1 if there is none, or if the arguments choose the CPU.
 
-    Also 1 for arguments that cannot be parsed, because the rank reports the error. A script's arguments may
-    be its own.
+    Also 1 if the arguments cannot be parsed, because one rank then reports the error. A script's arguments
+    may be its own, however.
     """
     try:
         if chooses_cpu(arguments, None if script is None else Path(script).with_suffix(".args")):

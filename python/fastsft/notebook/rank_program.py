@@ -1,6 +1,7 @@
-"""Program for a rank that `fastsft.launch` starts: `python -m fastsft.notebook.rank_program`.
+"""The program of a rank that `fastsft.launch` starts: `python -m fastsft.notebook.rank_program`.
 
-Reads its job as a JSON line from standard input, which stays open as long as the parent lives.
+The program reads its job as a line of JSON from standard input, which stays open as long as the parent
+process lives.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fastsft.runtime.terminal import outlet
 
 
 def main() -> None:
-    """Run the job; exit with the status of `python -m fastsft.train`."""
+    """Run the job, and exit with the same status as `python -m fastsft.train`."""
     job = json.loads(sys.stdin.buffer.readline())
     sys.stdout, sys.stderr = outlet(1, write_through=True), outlet(2, write_through=True)
     threading.Thread(target=_watch_parent, daemon=True).start()
@@ -42,7 +43,7 @@ def _run(script: str, argv: list[str]) -> None:
 
 
 def _watch_parent() -> None:
-    """Send SIGTERM to this process when the parent is gone, so that the run saves a checkpoint."""
+    """Wait until the parent process ends, then send SIGTERM to this one, so that it saves a checkpoint."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""State and result of a run, shown in a notebook cell or as text."""
+"""Shows the state and the result of a run in a notebook cell or as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATUS_NAMES = {item.name for item in fields(Status)}
 
 @dataclass
 class RunState:
-    """State of a run. output_dir: None until the run has begun. has_step: a step has ended."""
+    """State of a run. output_dir: None until the run has begun. has_step: True once a step has ended."""
 
     status: Status = field(default_factory=Status)
     log_history: list[dict[str, Any]] = field(default_factory=list)
@@ -32,7 +32,7 @@ class RunState:
     has_step: bool = False
 
     def apply(self, event: dict[str, Any]) -> None:
-        """Apply an event from `ProgressEvents`."""
+        """Update the state from an event that `ProgressEvents` sent."""
         if "status" in event:
             values = {name: value for name, value in event["status"].items() if name in _STATUS_NAMES}
             self.status = Status(**values)
@@ -45,11 +45,11 @@ class RunState:
                 self.has_step = True
 
     def history(self) -> LossHistory:
-        """Return the curves."""
+        """Return the loss curves so far."""
         return LossHistory.of(self.log_history)
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics from the run's last log; {} before."""
+        """Return the metrics of the run's last log entry; {} before the run has ended."""
         last: dict[str, Any] = next(
             (entry for entry in reversed(self.log_history) if "train_runtime" in entry), {}
         )
@@ -57,7 +57,9 @@ class RunState:
 
 
 class View:
-    """Base class for views in the process that started a run; rank 0 prints lines itself.
+    """Base class for views in the process that started a run.
+
+    This one shows nothing, because rank 0 prints lines.
 
     is_silent: True if the ranks must not print.
     """
@@ -72,7 +74,7 @@ class View:
 
 
 class NotebookView(View):
-    """View that redraws a cell's output: a bar, the newest numbers, the loss."""
+    """View that redraws the output of a notebook cell: a bar, the newest numbers and the loss curve."""
 
     is_silent = True
 
@@ -81,7 +83,10 @@ class NotebookView(View):
         self._drawn_at = 0.0
 
     def show(self, run: RunState) -> None:
-        """Draw at most twice a second, and not before the first step, while the start page is printed."""
+        """Draw the state, at most twice a second.
+
+        Before the first step nothing is drawn, because the start page is still being printed.
+        """
         if run.has_step and time.monotonic() - self._drawn_at >= _SECONDS_BETWEEN_DRAWINGS:
             self._draw(run)
 
@@ -101,7 +106,7 @@ class NotebookView(View):
 
 
 def run_html(run: RunState) -> str:
-    """Return bar, numbers and curves; they fit light and dark notebooks."""
+    """Return a bar, the newest numbers and the loss curve as HTML for light and dark notebooks."""
     status = run.status
     bar = f'value="{status.step}" max="{max(status.max_steps, 1)}"'
     return (
@@ -112,19 +117,19 @@ def run_html(run: RunState) -> str:
 
 
 def run_text(run: RunState) -> str:
-    """Return the phase, the step, and the newest numbers."""
+    """Return the phase, the step and the newest numbers as text."""
     status = run.status
     parts = [status.phase, f"step {status.step:,} of {status.max_steps:,}", status_text(status, _TEXT_WIDTH)]
     return ", ".join(part for part in parts if part)
 
 
 def view_for(plot: bool) -> View:
-    """Return a notebook view if `plot` in a notebook, else a text view."""
+    """Return a view that draws if `plot` is True in a notebook, else one that shows nothing itself."""
     return NotebookView() if plot and is_notebook() else View()
 
 
 class LossPlot:
-    """Curves of a run, which a notebook shows. svg: an element for each panel."""
+    """A run's curves, which a notebook shows as a drawing. svg: its SVG elements, one for each panel."""
 
     def __init__(self, log_history: Iterable[Mapping[str, Any]]) -> None:
         self.history = LossHistory.of(log_history)
@@ -136,9 +141,10 @@ class LossPlot:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished run.
+    """The result of a finished run.
 
-    path: its directory; None if nothing was trained (--check_data). metrics: from its last log.
+    path: the output directory; None if nothing was trained (--check_data). metrics: those of the last log
+    entry.
     """
 
     path: Path | None
@@ -149,11 +155,11 @@ class TrainingResult:
 
     @property
     def training_loss(self) -> float | None:
-        """Mean loss over all steps, or None."""
+        """Mean loss over all steps; None if no step was trained."""
         return self.metrics.get("train_loss")
 
     def plot(self) -> LossPlot:
-        """Return curves for loss, learning rate and gradient norm; a notebook shows them."""
+        """Return the curves of loss, learning rate and gradient norm, which a notebook shows."""
         return LossPlot(self.log_history)
 
     def _repr_html_(self) -> str:

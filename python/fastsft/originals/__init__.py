@@ -1,1 +1,1 @@
-"""Compare library code, as a script has left it, with the library's source files."""
+"""Compares library code in memory, which scripts may have changed, with the library's source files."""

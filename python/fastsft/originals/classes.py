@@ -1,4 +1,4 @@
-"""Find methods, constants and functions that differ from the source file of their class or module."""
+"""Finds methods, constants and functions that differ from their class's or module's source file."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
-# The code name of methods that Python generates for a dataclass: no file has it.
+# Begins the code names of methods that Python generates for dataclasses; no file has such a method.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
-# transformers copies methods of a base into its Auto classes.
+# In these modules, transformers copies methods of a base class into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."
-# Options of torch's checkpoint that change how it saves, not what it computes.
+# Options of torch's checkpoint that affect how it saves tensors, not what it computes.
 _SAVING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
-# Functions that ask about the machine or complain: another answer changes no result.
+# Beginnings of function names for functions that only query the machine or print warnings: replacing them
+# changes no result.
 _QUESTIONS = ("is_", "check_", "require", "warn", "logg")
 _NO_EFFECT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "COPY_FREE_VARS", "MAKE_CELL"}
 _ABSENT = object()
 
 
 class Method(NamedTuple):
-    """A name `where` (module, class, method) that has `value` instead of its definition; None: deleted."""
+    """A replaced method, constant or function.
+
+    where: module, class and name. value: the current value; None if it was deleted.
+    """
 
     where: str
     value: object
 
     @property
     def name(self) -> str:
-        """Return the name without module and class."""
+        """The name without module and class."""
         return self.where.replace(" ", ".").rpartition(".")[2]
 
 
@@ -45,9 +49,9 @@ _checked: weakref.WeakKeyDictionary[type, tuple[tuple[object, ...], list[Method]
 
 
 def replaced_methods(kind: type) -> list[Method]:
-    """Return the methods of `kind` and its bases that differ from their files; methods of scripts, too.
+    """Return the methods of `kind` and its bases that differ from their files, and those that scripts define.
 
-    An added method whose name no base has changes nothing and is left out.
+    A method that was added under a name which no base has changes nothing and is left out.
     """
     state = methods_of(kind)
     known = _checked.get(kind)
@@ -75,14 +79,14 @@ def is_class_of(kind: type, package: str) -> bool:
 
 
 def is_own_object(value: object, names: Collection[str]) -> bool:
-    """Return True for an unchanged object of a library's class with one of these names."""
+    """Return True if `value` is unchanged and has a library's class whose name is in `names`."""
     kind = type(value)
     is_named = kind.__name__ in names and kind.__module__.split(".")[0] in LIBRARIES
     return is_named and not replaced_methods_of(value)
 
 
 def replaced_on(value: object) -> dict[str, Callable[..., object]]:
-    """Return callables, by name, that hide methods of the object's class; without the bound methods."""
+    """Return callables, by name, that hide methods of the object's class, except its bound methods."""
     kind, attributes = type(value), getattr(value, "__dict__", {})
     return {
         name: found
@@ -92,7 +96,7 @@ def replaced_on(value: object) -> dict[str, Callable[..., object]]:
 
 
 def methods_of(kind: type) -> tuple[object, ...]:
-    """Return the methods of a class with their code and default values, to compare with later."""
+    """Return the methods of a class with their code and default values, for a later comparison."""
     return tuple(
         (owner, name, *(_inside(part) for part in _parts(value)))
         for owner in kind.__mro__
@@ -115,13 +119,13 @@ def _replaced(kind: type) -> Iterator[Method]:
 
 
 def _hides(name: str, value: object, bases: Sequence[type]) -> bool:
-    """Return True if an added name hides an attribute of a base."""
+    """Return True if an added name hides an attribute of a base class."""
     is_made = isinstance(value, property) and any("__getattr__" in vars(base) for base in bases)
     return name[:2] == "__" or is_made or any(name in vars(base) for base in bases)
 
 
 def _missing(owner: type) -> Iterator[Method]:
-    """Yield methods that a script has deleted, so that a base's are called."""
+    """Yield methods that a script has deleted, so that a base class's methods are called instead."""
     if owner.__module__ not in sys.modules:
         return
     prefix = f"{owner.__qualname__}."
@@ -163,7 +167,7 @@ def _defines(owner: type, name: str) -> bool:
 
 
 def _is_generated(function: object, home: str) -> bool:
-    """Return True if dataclasses generated the function for a class of `home`."""
+    """Return True if dataclasses generated the function for a class of module `home`."""
     return (
         isinstance(function, FunctionType)
         and function.__code__.co_qualname.startswith(_MADE_BY_DATACLASSES)
@@ -188,7 +192,7 @@ def _inside(function: object) -> tuple[object, ...]:
 
 
 def _is_code(value: object) -> bool:
-    """Return True if a class attribute is called, not read."""
+    """Return True if a class attribute is code, as opposed to a value."""
     wrapped = isinstance(value, property | staticmethod | classmethod | functools.cached_property)
     return wrapped or (callable(value) and not isinstance(value, type))
 
@@ -204,7 +208,7 @@ def _is_bound(found: object, value: object, name: str) -> bool:
 
 
 def changed_constants(kind: type, package: str) -> Iterator[Method]:
-    """Yield class attributes of `kind` and its bases in `package` that hold another constant than the file.
+    """Yield constants of `kind` and its bases in `package` whose values differ from their files.
 
     Private names and dataclass fields are left out.
     """
@@ -227,7 +231,7 @@ def _constants(module: str, qualname: str) -> dict[str, object]:
 
 
 def _stored(code: CodeType) -> dict[str, object]:
-    """Return the names of a class body that are set to a constant and nothing else."""
+    """Return the names that a class body sets to a constant and to nothing else."""
     found: dict[str, object] = {}
     others: set[str] = set()
     before: dis.Instruction | None = None
@@ -247,7 +251,7 @@ def _stored(code: CodeType) -> dict[str, object]:
 
 
 def replaced_functions(module: str) -> Iterator[Method]:
-    """Yield functions that an imported module defines or imports and a script has replaced."""
+    """Yield functions that an imported module defines or imports and that a script has replaced."""
     source, values = source_of(module), vars(sys.modules[module])
     for name in list(source.codes):
         if "." in name or name.startswith(_QUESTIONS) or not source.defines(name) or name not in values:
@@ -260,7 +264,7 @@ def replaced_functions(module: str) -> Iterator[Method]:
 
 
 def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
-    """Return True if a callable was imported from none of the `places` in the file."""
+    """Return True if a callable comes from none of the `places` from which the file imports it."""
     if not callable(value):
         return False
     if isinstance(value, functools.partial) and set(value.keywords) <= _SAVING and not value.args:
@@ -273,17 +277,17 @@ def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
 
 
 def _is_written_at(value: object, home: str, name: str) -> bool:
-    """Return True if the file of `home` defines the value: then a script has changed its origin."""
+    """Return True if `home`'s file defines the value, so that a script has only changed its origin."""
     return home in sys.modules and is_defined_there(value, home, name)
 
 
 def _named(value: object) -> tuple[str, str]:
-    """Return the name of a class, which survives a reload; of another object, its identity."""
+    """Return the name of a class, which stays the same after a reload; the identity of another object."""
     return (value.__module__, value.__qualname__) if isinstance(value, type) else (str(id(value)), "")
 
 
 def replaces_nothing(method: Method) -> bool:
-    """Return True if neither a method nor its definition in the file does anything."""
+    """Return True if neither the method nor its definition in the file does anything."""
     home, _, name = method.where.rpartition(".")
     module, _, kind = home.rpartition(".")
     written = source_of(module).codes.get(f"{kind}.{name}", []) if module in sys.modules else []
@@ -291,7 +295,7 @@ def replaces_nothing(method: Method) -> bool:
 
 
 def _returns_none(function: object) -> bool:
-    """Return True for a function, or its code, that only returns None."""
+    """Return True if a function, or a code object, only returns None."""
     code = getattr(function, "__code__", function)
     if not isinstance(code, CodeType):
         return False

@@ -1,4 +1,4 @@
-"""Check that a function is the one that its module's file defines, and name it in messages."""
+"""Checks that a function is the one that its module's file defines, and its name for messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from fastsft.originals.source import has_written_defaults, source_of
 from fastsft.runtime.versions import RENAMED_CODE, WRAPPED_BY_BASES
 
-# The function that makes a decorator's wrapper, if it has another name.
+# Functions that make a decorator's wrapper, if they differ from the decorator's name.
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
 _MAX_LAYERS = 8
-# Packages whose decorators change no result.
+# Packages whose decorators do not change results.
 _DECORATORS = ("transformers", "torch", "huggingface_hub", "contextlib", "accelerate")
 
 
 def plain(value: object) -> Any:
-    """Return the function in a static, class or bound method, a cache, or a property."""
+    """Return the function inside a static, class or bound method, a cache, or a property."""
     if isinstance(value, staticmethod | classmethod | MethodType):
         return value.__func__
     if isinstance(value, functools._lru_cache_wrapper):
@@ -28,16 +28,16 @@ def plain(value: object) -> Any:
 
 
 def is_defined_there(value: object, module: str, qualname: str) -> bool:
-    """Return True if the def `qualname` of `module`, with the decorators above it, makes `value`.
+    """Return True if the def `qualname` in `module`, with its decorators, makes a function such as `value`.
 
-    Code and default values are compared, not names: `functools.wraps` hides nothing.
+    Code and default values are compared instead of names, so that `functools.wraps` hides nothing.
     """
     expected = source_of(module).codes.get(qualname, [])
     return bool(expected) and _leads_to(plain(value), module, qualname, expected, _MAX_LAYERS)
 
 
 def is_written_in(value: object, package: str) -> bool:
-    """Return True if any function in a file of `package` has the code of `value`."""
+    """Return True if some function in a file of `package` has the code of `value`."""
     function = plain(value)
     if not isinstance(function, FunctionType):
         return False
@@ -52,7 +52,7 @@ def is_written_in(value: object, package: str) -> bool:
 
 
 def uncompiled(value: object) -> object:
-    """Return the function that torch.compile has wrapped; `value` itself if it has not."""
+    """Return the function that torch.compile has wrapped; else `value` itself."""
     while is_written_in(value, "torch._dynamo"):
         given = getattr(plain(value), "_torchdynamo_orig_callable", value)
         if given is value:
@@ -77,8 +77,9 @@ def _leads_to(function: object, module: str, qualname: str, expected: list[CodeT
 
 
 def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
-    """Return True if one of these decorators makes a wrapper such as `function`."""
-    if is_written_in(function, "torch._dynamo.mutation_guard"):  # counts modules, around Module.__init__
+    """Return True if one of `decorators` makes wrappers such as `function`."""
+    # Dynamo's wrapper of Module.__init__, which only counts modules.
+    if is_written_in(function, "torch._dynamo.mutation_guard"):
         return True
     if not any(is_written_in(function, home) for home in _DECORATORS):
         return False
@@ -87,13 +88,13 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
     if (home, maker.partition(".<locals>.")[0]) in WRAPPED_BY_BASES:
         return True
     made_by = maker.split(".")[0]
-    if made_by == "ContextDecorator":  # a context manager over a whole function
+    if made_by == "ContextDecorator":  # a context manager as decorator
         return any(name in decorators for name in _contexts_of(function))
     return made_by in {_MADE_BY.get(name, name) for name in decorators}
 
 
 def _contexts_of(function: FunctionType) -> Iterator[str]:
-    """Yield the names of the context managers that a wrapper of contextlib enters."""
+    """Yield the names of the context managers that a wrapper from contextlib enters."""
     for cell in function.__closure__ or ():
         maker = getattr(cell.cell_contents, "func", None)
         if isinstance(maker, FunctionType) and any(is_written_in(maker, home) for home in _DECORATORS):
@@ -101,7 +102,7 @@ def _contexts_of(function: FunctionType) -> Iterator[str]:
 
 
 def _code_of(function: FunctionType, home: str) -> CodeType:
-    """Return the function's code, under its name in the file of `home`."""
+    """Return the function's code, with its name in `home`'s file."""
     code = function.__code__
     for qualname in RENAMED_CODE.get(home, ()):
         named = code.replace(co_name=qualname.rpartition(".")[2], co_qualname=qualname)
@@ -111,25 +112,25 @@ def _code_of(function: FunctionType, home: str) -> CodeType:
 
 
 def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
-    """Yield the functions in a closure, such as a decorator's."""
+    """Yield the functions in a closure, such as a decorator's wrapper."""
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents
-        except ValueError:  # still empty
+        except ValueError:  # not set yet
             continue
         if isinstance(content, FunctionType) and content is not function:
             yield content
 
 
 def _is_module_of(function: FunctionType, module: str) -> bool:
-    """Return True if `function` reads the names of the module, not of a copy."""
+    """Return True if `function` reads the names of the module itself, not of a copy."""
     return function.__globals__ is vars(sys.modules[module]) if module in sys.modules else False
 
 
 def described(value: object) -> str:
-    """Return module.name of a function or class; of another object, of its class.
+    """Return "module.name" of a function or class; for another object, that of its class.
 
-    The name of the code follows if a function has taken another's name, as by functools.wraps.
+    The name of the code follows if the function has taken the name of another, as by functools.wraps.
     """
     if isinstance(value, functools.partial):
         return f"functools.partial of {described(value.func)}"

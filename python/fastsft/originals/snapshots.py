@@ -1,4 +1,4 @@
-"""Snapshots of libraries' names and of a model's modules: comparing them is cheaper than a new check."""
+"""Snapshots of libraries' names and of a model's modules; comparing is cheaper than a new check."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ _TABLES = (
 
 
 class WatchedNames:
-    """Names of modules and classes, with the values that they had when they were added."""
+    """Names in modules and classes, with the values that they had when they were added."""
 
     def __init__(self) -> None:
         self._values: list[tuple[Mapping[str, object], str, object, CodeType | None]] = []
         self._sizes: list[tuple[Sized, int]] = []
 
     def add(self, owner: object, name: str) -> None:
-        """Watch a name of a module or class."""
+        """Watch a name in a module or class."""
         names = vars(owner)
         value = names.get(name)
         self._values.append((names, name, value, _code(value)))
 
     def add_all(self, owner: object) -> None:
-        """Watch all names of a class, and how many there are."""
+        """Watch all names in a class, and their number."""
         for name in vars(owner):
             self.add(owner, name)
         self.add_size(vars(owner))
 
     def add_size(self, content: Sized) -> None:
-        """Watch the number of things in a collection."""
+        """Watch the number of items in a collection."""
         self._sizes.append((content, len(content)))
 
     def changed(self) -> bool:
-        """Return True if a name has another value, or a function other code; asked at every step."""
+        """Return True if a name has another value, or a function other code.
+
+        It is fast, because it is called at every step.
+        """
         return any(
             names.get(name) is not value or _code(value) is not code
             for names, name, value, code in self._values
@@ -50,8 +53,8 @@ class WatchedNames:
 class ModuleSnapshot:
     """The attributes, hooks, buffers, parameters and configuration of `module` when the snapshot is made.
 
-    Holds no parameter, and reads none through the dictionaries that live_weights.py watches. Buffers are
-    compared by value on the CPU, and by version on a device, without a wait for it.
+    It keeps no reference to parameters, and reads none through the dictionaries that live_weights.py watches.
+    Buffers on the CPU are compared by value, those on a device by version, without waiting for the device.
     """
 
     def __init__(self, module: PreTrainedModel) -> None:
@@ -71,13 +74,13 @@ class ModuleSnapshot:
         self._buffers = [(buffer, _kept(buffer)) for buffer in _unique_buffers(self._attributes)]
 
     def changed(self) -> bool:
-        """Return True if something differs now. `training`, which evaluations set, does not count."""
+        """Return True if anything differs from the snapshot, except `training`, which evaluations change."""
         for attributes, kept in zip(self._attributes, self._kept, strict=True):
-            if "training" in kept:  # torch.compile's wrapper of a part has none
+            if "training" in kept:  # torch.compile's wrapper of a module has no `training`
                 kept["training"] = attributes.get("training")
         try:
             same = self._attributes == self._kept and self._content == self._filled and not any(self._empty)
-        except Exception:  # comparing attributes that are tensors gives no single answer
+        except Exception:  # tensors among the attributes cannot be compared by ==
             same = False
         return not (
             same

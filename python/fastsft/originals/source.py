@@ -1,4 +1,4 @@
-"""The code, imports, decorators and default values in a module's source file, which no script changes."""
+"""Code, imports, decorators and default values in a module's source file, which no script changes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
 
-_UNKNOWN = object()  # the value of an expression that only running the file would tell, such as a call
+_UNKNOWN = object()  # value of an expression that only running the file could tell, such as a call
 
 
 class ModuleSource:
-    """The file of an imported module, compiled once from the cache of the import system.
+    """The source file of an imported module, compiled once or read from the import system's cache.
 
-    `codes`: code objects of its functions and classes by qualified name, several if a name is defined
+    codes: code objects of the file's functions and classes by qualified name, several if a name is defined
     twice; empty for a module that is not written in Python.
     """
 
@@ -35,20 +35,20 @@ class ModuleSource:
                 self.codes[code.co_qualname].append(code)
 
     def defines(self, qualname: str) -> bool:
-        """Return True if the file has a def of this name."""
+        """Return True if the file has a def with this qualified name."""
         return any(code.co_flags & inspect.CO_OPTIMIZED for code in self.codes.get(qualname, ()))
 
     def defines_class(self, qualname: str) -> bool:
-        """Return True if the file has a class of this name."""
+        """Return True if the file has a class with this qualified name."""
         return any(not code.co_flags & inspect.CO_OPTIMIZED for code in self.codes.get(qualname, ()))
 
     def holds(self, code: CodeType) -> bool:
-        """Return True if the file has exactly this code."""
+        """Return True if the file has exactly this code object."""
         return code in self.codes.get(code.co_qualname, ())
 
     @functools.cached_property
     def imports(self) -> dict[str, list[tuple[str, str | None]]]:
-        """Map each imported name to its modules and its names there (None: the module itself)."""
+        """Imported names, each with pairs (module, name in it); None as name: the module itself."""
         found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
         for bound, module, name in [] if self._code is None else imports_of(self._code, self._package()):
             found[bound].append((module, name))
@@ -56,7 +56,7 @@ class ModuleSource:
 
     @functools.cached_property
     def lines(self) -> list[str]:
-        """Return the lines of the file; no line if there is no file."""
+        """The lines of the file; empty if there is no file."""
         loader = getattr(getattr(sys.modules[self.name], "__spec__", None), "loader", None)
         text = getattr(loader, "get_source", lambda _: None)(self.name)
         return (text or "").splitlines(keepends=True)
@@ -69,7 +69,7 @@ class ModuleSource:
         return found
 
     def decorators(self, qualname: str) -> set[str]:
-        """Return the last names of the decorators above a def."""
+        """Return the last names of a def's decorators."""
         return self._decorators.get(qualname, set())
 
     def _package(self) -> str:
@@ -79,7 +79,7 @@ class ModuleSource:
 
 @functools.cache
 def source_of(name: str) -> ModuleSource:
-    """Return the source of an imported module; KeyError if it is not imported."""
+    """Return the source of an imported module; KeyError if the module is not imported."""
     return ModuleSource(name)
 
 
@@ -102,9 +102,9 @@ def _code_of(name: str) -> CodeType | None:
 
 
 def imports_of(code: CodeType, package: str) -> Iterator[tuple[str, str, str | None]]:
-    """Yield (name here, module, name there) of the import statements at module level.
+    """Yield (bound name, module, name in the module) for the import statements at module level.
 
-    code: the module's. package: the package of the module.
+    code: code of the module. package: package of the module.
     """
     before: list[object] = [None, None]
     module, names, taken = "", None, None
@@ -149,14 +149,14 @@ def _last_name(decorator: ast.expr) -> str:
 
 
 def names_in(module: str) -> set[str]:
-    """Return all names in the functions of a transformers module, which need not be imported."""
+    """Return all names in the functions of a transformers module, without importing the module."""
     code = _compiled(module)
     functions = [] if code is None else nested_codes(code)
     return {name for part in functions if part.co_flags & inspect.CO_OPTIMIZED for name in part.co_names}
 
 
 def imported_by(module: str) -> Iterator[tuple[str, str]]:
-    """Yield (module, name) of all that the module would import from modules that are imported already."""
+    """Yield (module, name) for each name that `module` imports from transformers modules in memory."""
     code = _compiled(module)
     for _, home, name in () if code is None else imports_of(code, module.rpartition(".")[0]):
         loaded = sys.modules.get(home)
@@ -180,10 +180,10 @@ def _compiled(module: str) -> CodeType | None:
 
 
 def has_written_defaults(function: FunctionType, module: str) -> bool:
-    """Return True if `__defaults__` and `__kwdefaults__` are those of the def in the file of `module`.
+    """Return True if the function's default values are those of its def in `module`'s file.
 
-    Literals and names are compared, not other expressions or lambdas. An imported name stands for its
-    origin, even if a script has replaced it since.
+    Literals and names are compared, but no other expressions, and no lambdas. An imported name stands for the
+    value in the module that it comes from, even if a script has replaced it since.
     """
     written = _arguments(module, function.__code__.co_firstlineno)
     if written is None or function.__code__.co_name == "<lambda>":
@@ -205,7 +205,7 @@ def has_written_defaults(function: FunctionType, module: str) -> bool:
 
 @functools.cache
 def _arguments(module: str, line: int) -> ast.arguments | None:
-    """Return the parameters of the def at `line` (its first decorator's); None without a def."""
+    """Return the parameters of the def whose first line (or decorator) is `line`; None if there is none."""
     text = _header(source_of(module).lines[line - 1 :])
     for ending in ("", "\n pass"):
         try:
@@ -218,7 +218,7 @@ def _arguments(module: str, line: int) -> ast.arguments | None:
 
 
 def _header(lines: list[str]) -> str:
-    """Return the decorators and the head of the def that `lines` begin with."""
+    """Return the decorators and the head of the def with which `lines` begin."""
     is_inside = False
     try:
         for token in tokenize.generate_tokens(iter(lines).__next__):
@@ -231,13 +231,13 @@ def _header(lines: list[str]) -> str:
 
 
 class _Names:
-    """The values of names in a file."""
+    """The values of names in a source file."""
 
     def __init__(self, now: Mapping[str, object], module: str) -> None:
         self._now, self._imports = now, source_of(module).imports
 
     def get(self, name: str) -> object:
-        """Return the value; _UNKNOWN without one."""
+        """Return `name`'s value; _UNKNOWN if it has none."""
         for home, original in self._imports.get(name, ()):
             there = vars(sys.modules.get(home, object))
             if original in there:

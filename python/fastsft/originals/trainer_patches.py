@@ -1,6 +1,6 @@
-"""Refuse replaced library functions and classes that transformers' Trainer calls, and fastsft's does not.
+"""Errors for replaced library functions and classes that transformers' Trainer calls and fastsft's does not.
 
-A script that replaces one of them changes what is trained there, and nothing here.
+Replacing one of them changes what transformers' Trainer trains, but would have no effect here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import KERNELS_OF_TORCH
 
 _MAX_LAYERS = 8
-# Files that load batches and compute a step: the modules that they import count.
+# Files that load batches and compute a step; the modules that they import are also checked.
 _OF_MODULES = (
     "transformers.trainer", "transformers.trainer_pt_utils", "transformers.trainer_utils",
     "transformers.optimization", "transformers.data.data_collator", "accelerate.accelerator",
@@ -26,7 +26,11 @@ _OF_MODULES = (
 
 
 class _Functions(NamedTuple):
-    """`names` of module `place`, each of which comes from a file of `package`; `instead`: the way out."""
+    """Functions that a script must not replace.
+
+    instead: what the script can do instead. place: module in which they are called. package: package whose
+    files define them. names: their names in `place`.
+    """
 
     instead: str
     place: str
@@ -35,7 +39,11 @@ class _Functions(NamedTuple):
 
 
 class _Class(NamedTuple):
-    """A class of module `place`; methods whose names begin with one of `harmless` may be replaced."""
+    """A class that a script must not change.
+
+    instead: what the script can do instead. place, name: the class's module and name. harmless: beginnings of
+    method names that may be replaced.
+    """
 
     instead: str
     place: str
@@ -57,7 +65,8 @@ _LOADING = (
     _Functions(_READING, "transformers.trainer", "torch",
                ("DataLoader", "DataLoader.__iter__", "DataLoader.__init__", "SequentialSampler",
                 "SequentialSampler.__iter__")),
-    _Functions(_READING, "torch.utils.data", "torch", ("DataLoader",)),  # accelerate prepares no other's
+    # Accelerate prepares only this class's loaders.
+    _Functions(_READING, "torch.utils.data", "torch", ("DataLoader",)),
     _Functions(_READING, "transformers.trainer", "transformers", ("seed_worker",)),
     _Functions(_READING, "torch.utils.data._utils.fetch", "torch",
                ("_MapDatasetFetcher", "_MapDatasetFetcher.fetch")),
@@ -141,10 +150,10 @@ _ARGUMENTS = _Class(
     "set the fields, or derive the class from fastsft.TrainingArguments", "transformers.training_args",
     "TrainingArguments", ("to_", "__str__", "__repr__", "__eq__", "get_process_log_level", "_dict_dtype"),
 )  # fmt: skip
-# Their effect is in the fields, which are copied from an object of transformers' class.
+# These methods only set fields, which are copied from an object of transformers' class.
 _FILL_FIELDS = ("__init__", "__post_init__", "__setattr__", "set_")
 
-# Dispatch keys under which a step computes.
+# Dispatch keys whose kernels a step runs.
 _COMPUTING = (
     "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeExplicitAutograd",
     "CompositeImplicitAutograd", "AutocastCPU", "AutocastCUDA",
@@ -167,8 +176,8 @@ def check_patched_functions(
 ) -> None:
     """Raise a ValueError that names the first function or method that a script has replaced.
 
-    training: check the functions of a step, too. has_collator: a data_collator was given, so that nobody
-    asks for transformers' default.
+    training: also check the functions of a step. has_collator: True if a data_collator was given;
+    transformers' default collator is then not checked.
     """
     for group in _function_groups(args, training=training, has_collator=has_collator):
         for name in group.names:
@@ -185,7 +194,7 @@ def check_patched_functions(
 
 
 def watched_names(args: CheckedArguments, *, has_collator: bool) -> WatchedNames:
-    """Watch the names that `check_patched_functions` looks at for training."""
+    """Return a watch on the names that `check_patched_functions` checks for training."""
     watched = WatchedNames()
     for group in _function_groups(args, training=True, has_collator=has_collator):
         for name in group.names:
@@ -211,7 +220,7 @@ def _function_groups(args: CheckedArguments, *, training: bool, has_collator: bo
 
 
 def _check_classes(args: CheckedArguments, caller: str, *, training: bool) -> None:
-    """Compare all methods with the library's files, but those that change nothing of what is trained."""
+    """Compare all methods with the library's files, except methods that do not affect the training."""
     fill_fields = () if args._source is None else _FILL_FIELDS
     own = _ARGUMENTS._replace(harmless=(*_ARGUMENTS.harmless, *fill_fields))
     for each in (own, *_OF_LOADERS, *(_OF_TRAINING if training else ())):
@@ -222,7 +231,7 @@ def _check_classes(args: CheckedArguments, caller: str, *, training: bool) -> No
 
 
 def _check_modules(caller: str) -> None:
-    """Check the modules that the files of the step import under a name, like `nn`."""
+    """Check the modules that the files of a step import under a name, such as `nn`."""
     for place in _OF_MODULES:
         for name, origins in source_of(place).imports.items() if place in sys.modules else ():
             own = [_origin(home, original) for home, original in origins]
@@ -241,7 +250,7 @@ def _origin(home: str, name: str | None) -> object:
 
 
 def _check_schedule(args: CheckedArguments, caller: str) -> None:
-    """Check the schedule's function, and the functions of its file that it reads by name."""
+    """Check that neither the selected schedule function nor the `*_lr_lambda` in it have been replaced."""
     place = "transformers.optimization"
     table = _found(place, "TYPE_TO_SCHEDULER_FUNCTION")
     if not isinstance(table, dict):
@@ -269,7 +278,7 @@ def _check_hooks(caller: str) -> None:
 
 
 def _check_callbacks(caller: str) -> None:
-    """Refuse callbacks that a script has added for every Trainer of transformers."""
+    """Raise ValueError if a script has added callbacks for every Trainer of transformers."""
     added = _found("transformers.trainer", "DEFAULT_CALLBACKS")
     own = _found("transformers.trainer_callback", "DefaultFlowCallback")
     others = [item for item in added if item is not own] if isinstance(added, Sequence) else []
@@ -281,7 +290,7 @@ def _check_callbacks(caller: str) -> None:
 
 
 def _found(place: str, name: str) -> object:
-    """Return the value now; None for a module that is not imported, or a release without the name."""
+    """Return the current value; None if the module is not imported, or the release lacks the name."""
     value: object = sys.modules.get(place)
     for part in name.split("."):
         value = None if value is None else getattr(value, part, None)
@@ -289,7 +298,7 @@ def _found(place: str, name: str) -> object:
 
 
 def _is_original(value: object, package: str, name: str) -> bool:
-    """Return True if a file of `package` defines the value as `name`, with wrappers of that package."""
+    """Return True if a file of `package` defines `value` as `name`, perhaps wrapped by that package."""
     if isinstance(value, type):
         module = value.__module__
         inside = module == package or module.startswith(package + ".")
@@ -323,7 +332,7 @@ def _refuse(caller: str, where: str, value: object, instead: str) -> None:
 
 
 def _registered_kernels() -> Set[str]:
-    """Return all kernels registered from Python, as "namespace/operation/key"."""
+    """Return all kernels that Python code has registered, as "namespace/operation/key"."""
     known = getattr(sys.modules.get("torch.library"), "_impls", None)
     return known if isinstance(known, set) else set()
 
@@ -340,7 +349,7 @@ def _kernels_of_torch() -> Set[str]:
 
 
 def _check_kernels(caller: str) -> None:
-    """Raise a ValueError for an operation of torch that a script has given another kernel."""
+    """Raise a ValueError if a script has registered another kernel for an operation of torch."""
     for entry in sorted(_registered_kernels() - _kernels_of_torch()):
         namespace, _, rest = entry.partition("/")
         operation, _, key = rest.rpartition("/")

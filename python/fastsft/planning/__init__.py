@@ -1,1 +1,1 @@
-"""Plan of a run: steps, memory, sharding."""
+"""Plans a run before its first step: number of steps, memory, and predicted speed."""

@@ -1,4 +1,4 @@
-"""Devices: memory that a rank may use, and the data sheets of GPUs."""
+"""The memory that a rank may use on its device, and a table of GPU data sheets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fastsft.runtime.launch import launch
 if TYPE_CHECKING:
     import torch
 
-# A tenth of the host is left for Python, tokenizer, data set and saving; a GPU's reserve is for cuBLAS, NCCL,
-# evaluation, and the unit that a streamed save gathers.
+# A tenth of the host memory is left for Python, the tokenizer, the data set and saves. On a GPU, memory is
+# reserved for cuBLAS, NCCL, evaluations, and the unit that a streamed save gathers.
 _HOST_SHARE = 0.9
 _DEVICE_SHARE = 0.97
 _DEVICE_RESERVE = 3 << 30
@@ -30,21 +30,24 @@ def available_host_memory() -> int:
     for limit, usage in _CGROUPS:
         try:
             left = int(Path(limit).read_text()) - int(Path(usage).read_text())
-        except (OSError, ValueError):  # no such group, or "max"
+        except (OSError, ValueError):  # no such cgroup, or its limit is "max"
             continue
         available = min(available, left)
     return max(available, 0)
 
 
 def usable_memory(device: str, free: float) -> int:
-    """Return the bytes of `free` that a plan may fill."""
+    """Return how many of the `free` bytes on `device` a plan may fill; the rest is a reserve."""
     if device == "cpu":
         return int(free * _HOST_SHARE)
     return max(0, int(min(free * _DEVICE_SHARE, free - _DEVICE_RESERVE)))
 
 
 def rank_memory(device: str) -> int:
-    """Return the smallest rank's usable memory: free bytes on a GPU, or a share of the RAM. Collective."""
+    """Return the bytes that every rank can use: the smallest value over all ranks. Collective.
+
+    A rank can use the free memory on its GPU, or on a CPU an equal share of the available RAM.
+    """
     if device == "cpu":
         usable = available_host_memory() // launch().local_world_size
     else:
@@ -63,7 +66,7 @@ def size_text(size: float) -> str:
 
 
 def peak_memory(device: str) -> int:
-    """Return the peak bytes of this process: on its GPU (torch), or resident on the CPU."""
+    """Return this process's peak memory in bytes: torch's allocations on a GPU, or resident memory."""
     if device == "cpu":
         import resource
 
@@ -96,7 +99,7 @@ def _gpu(name: str, tera: float, bandwidth: float = 0.0, memory: float = 0.0, li
     return Gpu(name, tera * 1e12, bandwidth * 1e12, memory * 2**30, link * 1e9)
 
 
-# The first name that is part of a device name counts, so that longer names come first.
+# `gpu_named` takes the first entry whose name is part of the device name, so longer names come first.
 GPUS = (
     _gpu("GB200", 2500.0, 8.0, 184.0, 900.0),
     _gpu("B200", 2250.0, 8.0, 178.0, 900.0),
@@ -130,7 +133,7 @@ GPUS = (
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
-    """Return the GPU of this machine; None for a CPU, and for a GPU that is not in the table."""
+    """Return `device`'s data sheet; None for a CPU, and for a GPU that is not in the table."""
     if device.type != "cuda":
         return None
     import torch
@@ -139,5 +142,5 @@ def gpu_of(device: torch.device) -> Gpu | None:
 
 
 def gpu_named(device_name: str) -> Gpu | None:
-    """Return the GPU whose name is part of `device_name`, such as "NVIDIA H200"; None if none is."""
+    """Return the data sheet for a device name such as "NVIDIA H200"; None if the table has none."""
     return next((gpu for gpu in GPUS if gpu.name.lower() in device_name.lower()), None)

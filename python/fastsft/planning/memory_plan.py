@@ -1,6 +1,6 @@
-"""Memory plan: bytes by purpose for a token budget and a recompute policy.
+"""Plans memory: the bytes that a rank needs, by purpose, for a token budget and a recompute policy.
 
-The bytes come from the engine's description of itself (csrc/train/memory.h).
+The engine computes them from the model configuration, without allocating anything (csrc/train/memory.h).
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchShape:
-    """Upper bounds for a rank: tokens, labels and max_seqlen per micro-batch; tokens and labels per step."""
+    """Upper bounds for the batches of a rank.
+
+    tokens, labels, max_seqlen: per micro-batch; step_*: per step.
+    """
 
     tokens: int = 0
     labels: int = 0
@@ -29,7 +32,7 @@ class BatchShape:
     micro_batches: int = 1
 
     def shapes(self) -> dict[str, tuple[int, int, int]]:
-        """Return arguments of `_C.plan_memory` and `_C.Engine.reserve`."""
+        """Return the bounds as keyword arguments of `_C.plan_memory` and `_C.Engine.reserve`."""
         return {
             "micro_batch": (self.tokens, self.labels, self.max_seqlen),
             "step": (self.step_tokens, self.step_labels, self.micro_batches),
@@ -37,13 +40,13 @@ class BatchShape:
 
     @classmethod
     def full(cls, tokens: int, max_seqlen: int, micro_batches: int = 1) -> BatchShape:
-        """Return micro-batches with `tokens` tokens, which are all targets."""
+        """Return the shape of micro-batches with `tokens` tokens, all of which are targets."""
         step = tokens * micro_batches
         return cls(tokens, tokens, min(max_seqlen, tokens), step, step, micro_batches)
 
 
 class GenericSizes(Protocol):
-    """Layout of a generic model, and estimated bytes of its activations by purpose."""
+    """Layout and estimated activation memory [bytes] by purpose, for a generic model."""
 
     @property
     def layout(self) -> _C.GenericModel: ...
@@ -53,12 +56,13 @@ class GenericSizes(Protocol):
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings that the bytes of a rank depend on.
+    """Settings that a rank's memory use depends on.
 
-    node_size: ranks that hybrid strategies shard over; 0: all ranks.
-    generic: layout and activation sizes of a generic model; None for a native one.
+    config_json: the model configuration. threads: CPU threads of the engine.
+    node_size: how many ranks share one copy of the shards with hybrid strategies; 0: all ranks.
+    generic: layout and activation sizes of a generic model; None for a native model.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
-    gpu: GPU whose speed decides between plans that fit; None: unknown.
+    gpu: data sheet of the GPU, by which the speed of plans is compared; None: unknown.
     """
 
     config_json: str
@@ -74,7 +78,7 @@ class EngineSettings:
 
     @property
     def may_reduce_once(self) -> bool:
-        """True if ranks shard gradients, and could keep them whole until the last micro-batch of a step."""
+        """True if gradients are sharded, but could stay whole until the last micro-batch of a step."""
         shared = self.world_size > 1 and self.state.strategy != "no_shard"
         return shared and self.state.grad_dtype == "float32"
 
@@ -89,10 +93,10 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one rank by purpose, and the choices that they follow from.
+    """The bytes that one rank needs, and the choices that they follow from.
 
-    parts, outside: on its device, which may be the CPU. host: page-locked host memory of a GPU run. work: the
-    batch shape that was planned.
+    parts: bytes on the device (which may be the CPU) by purpose. outside: bytes of attention's scratch memory
+    there. host: bytes of page-locked host memory in a GPU run. work: the batch shape that was planned.
     """
 
     setting: EngineSettings
@@ -105,7 +109,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """Peak bytes of the device."""
+        """Peak memory on the device in bytes."""
         return sum(self.parts.values()) + self.outside
 
     @property
@@ -115,10 +119,11 @@ class MemoryPlan:
 
     @property
     def staging(self) -> int:
-        """Host bytes to which this rank copies its part of a checkpoint; not in `total`.
+        """Host memory in bytes to which this rank copies its part of a checkpoint; not part of `total`.
 
-        As many as for offloaded float32 masters and moments: with a GPU, page-locked pieces whose sizes are
-        powers of two. If the host has no room for them, training waits for saves (checkpoint/saver.py).
+        The copy is as large as offloaded float32 master weights and moments. With a GPU, these are
+        page-locked pieces whose sizes are powers of two. If the host has too little memory for them, training
+        waits until a save is finished (checkpoint/saver.py).
         """
         held = self.setting.with_state(strategy="full_shard", offload=True, **FLOAT32_MASTERS)
         on_host, on_device = (
@@ -129,7 +134,7 @@ class MemoryPlan:
 
 
 def plan_memory(setting: EngineSettings, recompute: str, token_budget: int, work: BatchShape) -> MemoryPlan:
-    """Plan memory for one recompute policy and token budget. ValueError for an unknown model or name."""
+    """Plan memory for one recompute policy and token budget. ValueError for an unknown model or policy."""
     from fastsft import _C
 
     plan = _C.plan_memory(

@@ -1,4 +1,7 @@
-"""Choice of the memory plan: the fastest token budget and recompute policy that fit, or flags that would."""
+"""Chooses the memory plan: the fastest token budget and recompute policy that fit into memory.
+
+If none fits, the error names flag changes that would.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,20 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
 
-# More tokens in a micro-batch make GEMMs no faster.
+# Above this number of tokens per micro-batch, matrix products get no faster.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
-# Without a prediction of the time model: share of a step that recomputing takes, and the number of tokens
-# that cost as much as the fixed part of a micro-batch, reading weights and accumulating gradients
-# (docs/decisions.md).
+# Used if the time model makes no prediction. _RECOMPUTE_SHARE: time of recomputing, relative to the rest of
+# the step. _FIXED_TOKENS: number of tokens whose computation takes as long as a micro-batch's fixed work,
+# which is reading weights and accumulating gradients (docs/decisions.md).
 _RECOMPUTE_SHARE = {"none": 0.0, "selective": 0.03, "gate_up": 0.15, "block": 0.33}
 _FIXED_TOKENS = {"cpu": 32, "cuda": 256}
-_USUAL_GPU = "H100"  # its proportions count if the GPU is unknown
-_GATHER_FACTOR = 4  # factor of the fixed part if every micro-batch gathers weights and reduces gradients
-# If everything fits, activations up to this share of parameters, gradients and optimizer state are kept,
-# because recomputing them costs time. With adapters, whose state is small, the share is of the memory budget
-# (docs/decisions.md).
+_USUAL_GPU = "H100"  # plans for an unknown GPU are compared by its predicted times
+_GATHER_FACTOR = 4  # multiplies _FIXED_TOKENS if micro-batches gather weights and reduce gradients
+# On a CPU, activations are kept instead of recomputed if they take at most this share of the bytes of
+# parameters, gradients and optimizer state. With adapters, whose state is small, the share is that of the
+# memory budget (docs/decisions.md).
 _KEPT_SHARE = 0.25
-# Adapter steps compute no weight gradients of the model: recomputing is a larger share.
+# Adapter steps compute no gradients for the model's weights, so recomputing is a larger share of their time.
 _ADAPTER_FACTOR = 1.5
 
 BatchShapeOf = Callable[[int], BatchShape]
@@ -37,11 +40,12 @@ BatchShapeOf = Callable[[int], BatchShape]
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Planner inputs that the user may leave open: recompute "auto", token_budget None, sync_each_batch None.
+    """Inputs of the planner. It chooses recompute if "auto", and token_budget and sync_each_batch if None.
 
-    max_seqlen: tokens of the longest conversation, which a micro-batch holds whole. step_tokens: tokens of a
-    rank in one step. sync_each_batch: reduce gradients in every micro-batch. is_final: sync_each_batch comes
-    from an earlier plan, and counts even without accumulation.
+    max_seqlen: tokens of the longest conversation, which is never split between micro-batches.
+    step_tokens: tokens of one rank in one step. sync_each_batch: True to reduce gradients in every
+    micro-batch. is_final: True if sync_each_batch was chosen by an earlier plan; it is then kept even if a
+    step has only one micro-batch.
     """
 
     recompute: str = "auto"
@@ -52,7 +56,7 @@ class PlanRequest:
     is_final: bool = False
 
     def budgets(self, device: str) -> list[int]:
-        """Return the budgets to try: the most useful size, then halves down to the longest conversation."""
+        """Return the token budgets to try: the largest useful one, halved until the longest conversation."""
         if self.token_budget is not None:
             return [self.token_budget]
         least = max(self.max_seqlen, 1)
@@ -62,19 +66,22 @@ class PlanRequest:
         return budgets
 
     def policies(self) -> list[str]:
-        """Return the recompute policies to try, the fastest first."""
+        """Return the recompute policies to try, ordered from the fastest to the slowest."""
         from fastsft import _C
 
         return _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
 
     def reduced(self, setting: EngineSettings, work: BatchShape) -> EngineSettings:
-        """Return `setting` with the requested reductions; by default, in every micro-batch."""
+        """Return `setting` with sync_each_batch as requested, by default True."""
         once = self.sync_each_batch is False and setting.may_reduce_once
         return setting.with_state(sync_each_batch=not (once and (self.is_final or work.micro_batches > 1)))
 
 
 class PreviousPlan(NamedTuple):
-    """Choices of an earlier plan. token_budget, sync_each_batch: None to choose again."""
+    """Choices of an earlier plan, which a new plan keeps.
+
+    token_budget and sync_each_batch: None to choose anew.
+    """
 
     recompute: str
     token_budget: int | None = None
@@ -83,29 +90,34 @@ class PreviousPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """Bytes that a rank may use on its device, and on the host of a GPU run (None: unlimited)."""
+    """The bytes that a rank may use.
+
+    device: on its device. host: in host memory of a GPU run; None: no limit.
+    """
 
     device: int
     host: int | None = None
 
     def holds(self, plan: MemoryPlan) -> bool:
-        """True if device and host have the plan's bytes."""
+        """Return True if the plan fits into the memory of device and host."""
         return plan.total <= self.device and self.holds_host(plan)
 
     def holds_host(self, plan: MemoryPlan) -> bool:
-        """True if the host has the bytes that the plan offloads."""
+        """Return True if the plan's offloaded state fits into host memory."""
         return self.host is None or plan.host <= self.host
 
 
 def choose_plan(
     setting: EngineSettings, request: PlanRequest, shape_of: BatchShapeOf, memory: MemoryBudget
 ) -> MemoryPlan:
-    """Return the fastest plan that fits; ValueError names flags that would fit, if any.
+    """Return the fastest plan that fits. ValueError if none fits, with flag changes that would fit.
 
-    On a GPU, only speed counts. On a CPU, whose memory other programs use too, speed chooses the token
-    budget; the policy is the first whose activations are below a quarter of the state (with adapters: of the
-    budget), else the last one before `block` that fits, else `block`. If the flags leave it open and steps
-    have several micro-batches, gradients are reduced once per step when that fits, too.
+    shape_of: returns the batch shape for a token budget. On a GPU, only speed decides. On a CPU, whose memory
+    is shared with other programs, speed decides only the token budget. The recompute policy is then the
+    fastest whose activations take at most a quarter of the bytes of parameters, gradients and optimizer state
+    (with adapters: of the memory budget). If there is none, choose the last policy before `block` that fits,
+    or `block`. If the user left sync_each_batch open and a step has several micro-batches, gradients are
+    reduced once per step, provided that this fits.
     """
     plans = [
         plan_memory(request.reduced(setting, work), policy, budget, work)
@@ -114,7 +126,7 @@ def choose_plan(
         for policy in request.policies()
     ]
     fitting = [plan for plan in plans if memory.holds(plan)]
-    if not fitting and request.sync_each_batch is None:  # with few units, whole gradients may need less
+    if not fitting and request.sync_each_batch is None:  # with few units, one reduction may need less memory
         fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
     if not fitting:
         raise ValueError(_refusal(min(plans, key=lambda plan: plan.total), request, shape_of, memory))
@@ -128,7 +140,7 @@ def choose_plan(
 
 
 def _reduced_once(plan: MemoryPlan) -> MemoryPlan:
-    """Return the plan with a single reduction per step; the same plan if that changes nothing."""
+    """Return the plan with one gradient reduction per step; `plan` itself if that changes nothing."""
     if plan.work.micro_batches == 1 or not plan.setting.may_reduce_once:
         return plan
     setting = plan.setting.with_state(sync_each_batch=False)
@@ -136,7 +148,11 @@ def _reduced_once(plan: MemoryPlan) -> MemoryPlan:
 
 
 def _step_time(plan: MemoryPlan) -> float:
-    """Return the predicted seconds per token on a GPU; else the time relative to an endless micro-batch."""
+    """Return the plan's time per token, to compare plans of one device.
+
+    On a GPU these are predicted seconds. Without a prediction, it is the estimated time relative to a plan
+    without recomputing and without fixed work per micro-batch.
+    """
     if plan.setting.device == "cuda" and not why_not(plan):
         gpu = plan.setting.gpu or gpu_named(_USUAL_GPU)
         assert gpu is not None
@@ -187,7 +203,7 @@ def _sizes(plan: MemoryPlan) -> str:
 def _changes(
     plan: MemoryPlan, request: PlanRequest, shape_of: BatchShapeOf
 ) -> Iterator[tuple[str, MemoryPlan]]:
-    """Yield single changes of flags, and the plan with each."""
+    """Yield each flag change that may save memory, as text, and the plan that results."""
     setting, state = plan.setting, plan.setting.state
     work = shape_of(plan.token_budget)
 
@@ -239,9 +255,11 @@ def plan_run_memory(
     memory: MemoryBudget,
     previous: PreviousPlan | None = None,
 ) -> MemoryPlan:
-    """Plan the memory of a training run on `rows` by packing the first steps of epoch 0.
+    """Plan the memory of a training run on `rows`. ValueError if no plan fits into `memory`.
 
-    The longest rows of the data set bound all later steps. previous: an earlier plan's choices to keep.
+    Batch shapes come from packing the first steps of epoch 0; the longest rows of the data set bound all
+    later steps. cost: linear and quadratic compute cost per conversation token. previous: choices to keep
+    from an earlier plan.
     """
     from fastsft.planning.run_plan import longest_rows, packing_summary
 

@@ -1,4 +1,7 @@
-"""Length of a run, and the rows of each step (docs/spec/trainer_semantics.md, sections 3 to 6)."""
+"""Computes how many steps a run has, and which rows belong to each step.
+
+The rules are those of docs/spec/trainer_semantics.md, sections 3 to 6.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ from fastsft.data.token_rows import TokenRows
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Counts of a run: micro-batches and steps per epoch, steps and epochs in all."""
+    """Counts of a run.
+
+    micro_batches: transformers' micro-batches per rank in an epoch. max_steps, num_epochs: totals of the run.
+    num_samples: rows that are trained on in all, over all ranks.
+    """
 
     micro_batches: int
     steps_per_epoch: int
@@ -28,7 +35,10 @@ class RunPlan:
 
     @classmethod
     def of(cls, args: TrainingArguments, num_rows: int) -> RunPlan:
-        """Count from the arguments and the number of rows. ValueError if there is nothing to train on."""
+        """Compute the counts from the arguments and the number of rows.
+
+        ValueError if there is no full batch.
+        """
         if num_rows == 0:
             raise ValueError(
                 "train_dataset is empty: expected at least one row, got 0; check the file that it was read "
@@ -58,9 +68,10 @@ class RunPlan:
 def step_source(
     args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]
 ) -> _C.StepSource:
-    """Return the step source, which divides rows over ranks and micro-batches of `token_budget` tokens.
+    """Return the step source, which divides the rows of a step among ranks and micro-batches.
 
-    cost: linear and quadratic compute cost per conversation token, which balances the ranks.
+    token_budget: the most tokens of a micro-batch. cost: linear and quadratic compute cost per conversation
+    token, by which the work of the ranks is balanced.
     """
     return _C.StepSource(
         rows.lengths,
@@ -80,10 +91,10 @@ def single_step(
     token_budget: int,
     cost: tuple[float, ...],
 ) -> _C.GroupPlan:
-    """Plan this rank's part of a step with all rows in `native`, ordered by micro-batch, then by rank.
+    """Plan this rank's part of a step with all rows in `native`.
 
-    micro_batches: transformers' micro-batches per rank, with equal sizes. Other arguments as in
-    `step_source`.
+    native: rows ordered by micro-batch, then by rank. micro_batches: number of transformers' micro-batches
+    per rank, all of one size. Other arguments are as in `step_source`.
     """
     source = _C.StepSource(
         native.lengths(),
@@ -106,20 +117,20 @@ def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, ...])
     }
 
 
-_SUMMARY_STEPS = 200  # enough to know how rows of the run pack
+_SUMMARY_STEPS = 200  # enough steps to estimate how the rows of the run pack
 
 
 def packing_summary(
     args: TrainingArguments, rows: TokenRows, token_budget: int, cost: tuple[float, ...]
 ) -> _C.PackingSummary:
-    """Summarize how the first steps of epoch 0 pack, over all ranks (csrc/data/step_source.h)."""
+    """Summarize how the first steps of epoch 0 are packed on all ranks (csrc/data/step_source.h)."""
     steps = RunPlan.of(args, len(rows)).steps_per_epoch
     source = step_source(args, rows, token_budget, cost)
     return source.summary(epoch_order(args, rows, 0), min(steps, _SUMMARY_STEPS))
 
 
 class LongestRows(NamedTuple):
-    """Upper bounds for all steps: tokens and labels per row, tokens per rank and step."""
+    """Upper bounds for all steps. tokens, labels: of a row. step_tokens: of a rank in a step."""
 
     tokens: int
     labels: int
@@ -127,7 +138,7 @@ class LongestRows(NamedTuple):
 
 
 def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
-    """Return the bounds of rows with targets; a step may draw the longest rows together."""
+    """Return the bounds over the rows that have targets, as if one step drew the longest rows together."""
     has_targets = rows.target_counts > 0
     lengths, labels = rows.lengths[has_targets], rows.target_counts[has_targets]
     if not len(lengths):
@@ -138,7 +149,7 @@ def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
 
 
 class EpochGroups:
-    """This rank's steps in an epoch. source: from `step_source`; None if only the order is read."""
+    """The steps of one rank in an epoch. source: from `step_source`; None if `plan` is not called."""
 
     def __init__(
         self, args: TrainingArguments, rows: TokenRows, epoch: int, source: _C.StepSource | None
@@ -151,11 +162,11 @@ class EpochGroups:
 
     @cached_property
     def order(self) -> npt.NDArray[np.int64]:
-        """Row order of the epoch, before rows are dealt to ranks."""
+        """Row order of the epoch, before the rows are divided among ranks."""
         return epoch_order(self.args, self._rows, self._epoch)
 
     def reference(self, step: int) -> list[list[list[int]]]:
-        """Return the rows of `step` as transformers deals them: [rank][micro-batch][row]."""
+        """Return the row numbers of `step` as transformers divides them: [rank][micro-batch][row]."""
         args = self.args
         return _C.reference_group(
             self.order, step, args.gradient_accumulation_steps, args.train_batch_size, args.world_size,
@@ -163,21 +174,21 @@ class EpochGroups:
         )  # fmt: skip
 
     def input_tokens(self, step: int) -> int:
-        """Return the tokens of all ranks in `step`, as include_num_input_tokens_seen counts them."""
+        """Return the tokens of all ranks in `step`, counted as include_num_input_tokens_seen says."""
         dealt = [row for rank in self.reference(step) for batch in rank for row in batch]
         if self.args.include_num_input_tokens_seen == "non_padding":
             return int(self._rows.lengths[dealt].sum())
         return int(self._rows.item_lengths()[dealt].sum())
 
     def done_after(self, step: int) -> int:
-        """Return how many of transformers' micro-batches a rank has done after `step`."""
+        """Return how many of transformers' micro-batches a rank has finished in the epoch after `step`."""
         return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
 
     def size_of(self, step: int) -> int:
-        """Return how many of transformers' micro-batches `step` has: fewer at an epoch's end."""
+        """Return how many of transformers' micro-batches `step` has; the epoch's last step may have fewer."""
         return self.done_after(step) - step * self.args.gradient_accumulation_steps
 
     def plan(self, step: int) -> _C.GroupPlan:
-        """Plan this rank's padding-free micro-batches and loss weights of `step`."""
+        """Plan this rank's padding-free micro-batches of `step`, and their loss weights."""
         assert self.source is not None
         return self.source.plan(self.order, step, self.args.process_index)

@@ -1,7 +1,6 @@
-"""Predicted tokens per second on GPUs: a memory plan's bytes and operations, divided by assumed rates.
+"""Predicts tokens per second on GPUs: a plan's FLOPs and memory traffic, divided by assumed rates (`Rates`).
 
-`Rates` holds the rates, which are assumed, not measured. benchmarks/bench_step.py prints measurements next to
-these predictions (docs/gpu.md).
+benchmarks/bench_step.py prints measurements next to these predictions (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -16,20 +15,22 @@ from fastsft.planning.memory_plan import MemoryPlan
 
 _KERNEL_GAP = 1.4e-6  # seconds between two kernels in a stream
 _KERNELS_PER_LAYER = 36
-# Shares of the gradients' memory traffic that the GEMM in the same kernel does not hide.
+# Gradients are accumulated in the GEMM kernel that computes them. These are the shares of the memory traffic,
+# for adding and for writing them, that the GEMM does not hide.
 _ADD_SHARE, _WRITE_SHARE = 0.55, 0.4
-_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto", before its measurement, counts as flash2
+_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto", which is measured only later, counts as flash2
 _CAP = "attn_logit_softcapping"
-_BACKWARD = 2 / 3  # share of a micro-batch's computation
+_BACKWARD = 2 / 3  # share of the backward pass in a micro-batch's computation
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of a data sheet's figures that kernels sustain.
+    """Assumed rates of kernels, as shares of the data sheet's figures.
 
-    products: GEMMs with 8,192 tokens in a micro-batch. newer_attention: cuDNN, FA3 and FA4. link: bus
-    bandwidth of a collective, as a share of NVLink's figure. contention: time that GEMMs lose while a
-    collective runs, as a share of the collective's time.
+    products: GEMMs, with 8,192 tokens in a micro-batch. attention_*: FlashAttention 2. newer_attention_*:
+    cuDNN, FA3 and FA4. elementwise: memory bandwidth of norms, RoPE and SwiGLU. streams: memory bandwidth of
+    the optimizer and of gradient accumulation. link: bus bandwidth of collectives, as a share of NVLink's.
+    contention: time that GEMMs lose while a collective runs, as a share of the collective's time.
     """
 
     products: float = 0.708
@@ -43,7 +44,7 @@ class Rates:
     contention: float = 0.35
 
     def products_at(self, tokens: int) -> float:
-        """Return the GEMM rate for a micro-batch: twice the tokens fill the device better, for 1.25% more."""
+        """Return the GEMM rate for a micro-batch of `tokens`, which grows by 1.25% with each doubling."""
         doublings = math.log2(max(tokens, 1) / 8192)
         return self.products * (1 + 0.0125 * max(-4.0, min(1.0, doublings)))
 
@@ -52,7 +53,11 @@ LOW, CENTRAL, HIGH = Rates(products=0.667), Rates(), Rates(products=0.748)
 
 
 class Prediction(NamedTuple):
-    """Predicted speed. seconds: per token and GPU, by purpose. mfu: share of the data sheet's FLOP/s."""
+    """Predicted speed of a plan.
+
+    seconds: time of one GPU per token, by purpose. tokens_per_second: throughput of all ranks together.
+    mfu: model FLOP/s utilisation, as a share of the data sheet's FLOP/s.
+    """
 
     seconds: dict[str, float]
     tokens_per_second: float
@@ -60,7 +65,7 @@ class Prediction(NamedTuple):
 
 
 def why_not(plan: MemoryPlan) -> str:
-    """Return why this plan cannot be predicted, or ""."""
+    """Return the reason why this plan's speed cannot be predicted; "" if there is none."""
     from fastsft import _C
 
     setting, state = plan.setting, plan.setting.state
@@ -80,7 +85,7 @@ def why_not(plan: MemoryPlan) -> str:
 
 
 def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
-    """Predict the throughput of all ranks. ValueError if `why_not(plan)` has a reason."""
+    """Predict the throughput of all ranks together. ValueError if `why_not` returns a reason."""
     if reason := why_not(plan):
         raise ValueError(f"no prediction of speed: {reason}")
     model = _Model(plan)
@@ -106,14 +111,17 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
 
 
 def _attention_seconds(rates: Rates, recomputed: float, *, newer: bool) -> float:
-    """Return the time of forward and backward, in units of a forward pass at the data sheet's rate."""
+    """Return the time of attention, relative to a forward pass at the data sheet's FLOP/s.
+
+    recomputed: number of forward passes that backward recomputes.
+    """
     if newer:
         return (1 + recomputed) / rates.newer_attention_forward + 2.5 / rates.newer_attention_backward
     return (1 + recomputed) / rates.attention_forward + 2.5 / rates.attention_backward
 
 
 def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, compute: float) -> dict[str, float]:
-    """Return the seconds per token that collectives add: slower GEMMs next to them, and waits."""
+    """Return the seconds per token that collectives add, because GEMMs slow down or computation waits."""
     ranks = plan.setting.world_size
     if ranks == 1:
         return {}
@@ -122,7 +130,7 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
     state, strategy = plan.setting.state, plan.setting.state.strategy
     # Gradients are reduced in float32; an all-reduce moves twice the bytes of a reduce-scatter.
     reduced = 4 * model.trained * (2 if strategy == "no_shard" else 1)
-    # no_shard keeps whole gradients, and reduces float32 ones once per step.
+    # no_shard keeps whole gradients; if they are float32, they are reduced only once per step.
     every_batch = state.sync_each_batch and (strategy != "no_shard" or state.grad_dtype != "float32")
     reductions = reduced / (tokens if every_batch else step_tokens)
     if strategy == "full_shard":
@@ -133,13 +141,17 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
         moved = reductions
     seconds = moved / link
     waits = max(0.0, seconds - compute)
-    if not every_batch:  # overlaps only the backward pass of a step's last micro-batch
+    if not every_batch:  # the reduction overlaps only with the last backward pass
         waits = max(waits, (reduced / link - _BACKWARD * compute * tokens) / step_tokens)
     return {"collectives": rates.contention * min(seconds, compute) + waits}
 
 
 class _Recomputed(NamedTuple):
-    """Work per token that backward recomputes: GEMM FLOPs, attention forwards, element-wise bytes."""
+    """Work per token that backward recomputes.
+
+    products: FLOPs of GEMMs. attention: number of attention forward passes. elementwise: bytes of memory
+    traffic.
+    """
 
     products: float = 0.0
     attention: float = 0.0
@@ -147,7 +159,7 @@ class _Recomputed(NamedTuple):
 
 
 class _Model:
-    """FLOPs and bytes per token, forward and backward, from the model configuration of a plan."""
+    """FLOPs and memory traffic per token in forward and backward, from a plan's model configuration."""
 
     def __init__(self, plan: MemoryPlan) -> None:
         from fastsft import _C
@@ -158,7 +170,7 @@ class _Model:
         self.parameters = self.trained = _C.count_parameters(setting.config_json)
         linear, quadratic = _C.conversation_cost(setting.config_json)
         self.products = linear
-        if setting.adapters:  # a frozen matrix needs no weight gradient: two GEMMs of three
+        if setting.adapters:  # frozen weights need no gradient: two of three GEMMs remain
             self.trained = _C.count_trained_parameters(setting.config_json, adapters=setting.adapters)
             self.products = linear * 2 / 3 + 6 * self.trained
         self.blocks = linear / 3 - 2.0 * config["hidden_size"] * config["vocab_size"]  # forward
@@ -177,7 +189,7 @@ class _Model:
 
     @property
     def elementwise(self) -> float:
-        """Bytes of norms, RoPE, SwiGLU and copies around attention, in bfloat16."""
+        """Memory traffic of norms, RoPE, SwiGLU and attention's copies, in bytes per token (bfloat16)."""
         rope = 2 * (self.query + self.key)
         copies = 0 if self.kernel == "cudnn" else 2 * self.query + 2 * (self.query + 2 * self.key)
         passes = 14 * self.hidden + 2 * rope + 8 * self.inner
@@ -185,12 +197,15 @@ class _Model:
 
     @property
     def head_bytes(self) -> float:
-        """Bytes of logits, their gradient and embedding rows."""
+        """Memory traffic of logits, their gradient and embedding rows, in bytes per token."""
         return 14.0 * self.vocabulary + 30.0 * self.hidden
 
     @property
     def accumulated_bytes(self) -> float:
-        """Bytes that a micro-batch reads and writes to accumulate gradients; on one rank, GEMMs do."""
+        """Bytes that a micro-batch reads and writes to accumulate gradients.
+
+        On one rank, GEMMs add to gradients of the compute dtype themselves.
+        """
         in_products = self.ranks == 1 and self.state.grad_dtype == self.state.compute_dtype
         if self.state.grad_dtype == "float32" or in_products:
             return 2 * self.state.grad_itemsize * _ADD_SHARE * self.trained
@@ -198,7 +213,11 @@ class _Model:
 
     @property
     def optimizer_bytes(self) -> float:
-        """Bytes of a rank's update: master, optimizer state, gradient and its norm, bfloat16 weight."""
+        """Bytes that a rank's optimizer update reads and writes.
+
+        They are those of master weights, optimizer state, gradients (also for their norm) and compute
+        weights.
+        """
         gradient = self.state.grad_itemsize
         moment = 2 if self.state.optim_dtype == "bfloat16" else 4
         kept = {"adamw": 4 * moment, "adamw_8bit": 4, "sgd": 0, "adafactor": 3 * gradient}[
@@ -210,10 +229,10 @@ class _Model:
         return float((master + kept + 2 * gradient) * self.trained / held)
 
     def recomputed(self, policy: str) -> _Recomputed:
-        """Return the work per token that `policy` adds (docs/decisions.md)."""
-        if policy == "selective":  # backward of norms and SwiGLU writes their outputs again
+        """Return the work per token that the recompute policy adds (docs/decisions.md)."""
+        if policy == "selective":  # backward computes the outputs of norms and SwiGLU again
             return _Recomputed(elementwise=2.0 * self.layers * (2 * self.hidden + self.inner))
-        if policy == "gate_up":  # selective, and a norm
+        if policy == "gate_up":  # selective, plus one norm and the gate and up products
             elementwise = 2.0 * self.layers * (3 * self.hidden + self.inner)
             return _Recomputed(4.0 * self.layers * self.hidden * self.inner, 0.0, elementwise)
         if policy == "block":

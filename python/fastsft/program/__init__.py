@@ -1,1 +1,1 @@
-"""Running a script function as a program: its ranks, its end, and the names that a script has changed."""
+"""Runs a script's function as a program: starts ranks, ends the process, and checks replaced names."""

@@ -1,4 +1,4 @@
-"""Names that a script changed before it calls `train()`: used, or refused by name."""
+"""Checks of names that a script has replaced before it calls `train()`, and of code in a model directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def check_names(trainer_class: type) -> None:
     """Raise ValueError for replaced names that `train()` does not use, and for a Trainer of transformers.
 
-    trainer_class: what `fastsft.train.Trainer` means.
+    trainer_class: the class to which `fastsft.train.Trainer` is bound, perhaps by a script.
     """
     refuse_unused()
     refuse_patches(uses_tokenizer=bool(rebound_data_names()))
@@ -43,10 +43,10 @@ def check_names(trainer_class: type) -> None:
 
 
 def check_directory(model: CausalLM, *, trusts_code: bool) -> None:
-    """Raise ValueError for code that FastChat's train() would run for this directory, and fastsft does not.
+    """Check the directory of `model`.
 
-    And for weights whose names do not fit its configuration. model: a CausalLM. trusts_code:
-    --trust_remote_code.
+    ValueError for code that FastChat's train() would run for this directory and fastsft does not, and for
+    weights whose names do not fit the configuration. trusts_code: value of --trust_remote_code.
     """
     check_weight_names(model.config, model.source_directory)
     if trusts_code:
@@ -65,14 +65,14 @@ _BASES = {
     "tokenizer": (("transformers.tokenization_utils", "PreTrainedTokenizer"),),
 }  # fmt: skip
 _PARTS = (("transformers.tokenization_utils", "Trie"),)
-_LOADING = ("configuration_", "tokenization_", "modeling_utils")  # modules whose functions load
-# Methods of torch's modules by which a model is built, filled, moved and walked.
+_LOADING = ("configuration_", "tokenization_", "modeling_utils")  # prefixes of modules with loading functions
+# Methods of torch's Module that build a model, load and move its weights, and visit its parts.
 _OF_MODULES = (
     "to", "_apply", "apply", "train", "parameters", "named_parameters", "modules", "named_modules",
     "children", "requires_grad_", "zero_grad", "load_state_dict", "_load_from_state_dict", "state_dict",
     "__setattr__", "register_parameter", "register_buffer", "add_module",
 )  # fmt: skip
-# Where transformers' Auto classes look a family up, and what a script may have registered there.
+# Tables of transformers' Auto classes, in which a script may have registered classes for a family.
 _TABLES = {
     "AutoConfig": ("transformers.models.auto.configuration_auto", "CONFIG_MAPPING"),
     "AutoModelForCausalLM": ("transformers.models.auto.modeling_auto", "MODEL_FOR_CAUSAL_LM_MAPPING"),
@@ -81,10 +81,10 @@ _TABLES = {
 
 
 def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, uses_tokenizer: bool) -> None:
-    """Raise ValueError for a method that a script changed in a class that the files of `directory` name.
+    """Raise ValueError if a script has changed a transformers class that the files of `directory` name.
 
-    prefix: of the family's classes. uses_tokenizer: whether the run takes transformers' tokenizer as it is.
-    A class that nobody has imported is not changed.
+    prefix: prefix of the family's class names. uses_tokenizer: True if the run uses transformers' tokenizer
+    itself, with any changes. Classes that are not imported cannot have been changed.
     """
     for name, table in _TABLES.items():
         registered = None if uses_tokenizer and name == "AutoTokenizer" else _registered(*table, model_type)
@@ -107,7 +107,7 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
 
 
 def _counts(method: Method) -> bool:
-    """True if training calls the method outside the modules' computation, which has its own checks."""
+    """True if loading or training would call the method, except for forward passes, checked elsewhere."""
     home, _, name = method.where.rpartition(".")
     counts = (
         name in _OF_MODULES if home.startswith("torch.") else not home.startswith("transformers.generation.")
@@ -151,7 +151,7 @@ def _tokenizer_class(directory: Path) -> str:
     path = directory / "tokenizer_config.json"
     try:
         content = read_json_object(path) if path.is_file() else {}
-    except ValueError:  # said by who reads the tokenizer
+    except ValueError:  # reported when the tokenizer is read
         content = {}
     named = content.get("tokenizer_class")
     default = "LlamaTokenizer" if (directory / "tokenizer.model").exists() else "Qwen2Tokenizer"
@@ -159,7 +159,7 @@ def _tokenizer_class(directory: Path) -> str:
 
 
 def _imported(places: Iterable[tuple[str, str]]) -> list[type]:
-    """Return the classes that are imported. ValueError for another object under the name of a class."""
+    """Return the imported classes among `places`. ValueError if a name is bound to another object."""
     found = []
     for module, name in places:
         value = vars(sys.modules.get(module, object)).get(name)
@@ -171,7 +171,7 @@ def _imported(places: Iterable[tuple[str, str]]) -> list[type]:
 
 
 def _registered(module: str, name: str, model_type: str) -> object:
-    """Return the class that a script registered for the family, or None."""
+    """Return the class that a script has registered for `model_type`, or None."""
     table = vars(sys.modules.get(module, object)).get(name)
     for key, value in dict(getattr(table, "_extra_content", None) or {}).items():
         if model_type in (key, getattr(key, "model_type", None)):

@@ -1,4 +1,4 @@
-"""The file in which torchrun looks for a rank's error, as torch's @record writes it."""
+"""The file from which torchrun reads a rank's error, in the format of torch's @record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_file(message: str) -> None:
-    """`message` for torchrun's page about ranks that failed; nothing where no torchrun started this rank."""
+    """Write `message` for torchrun's summary of failed ranks, if torchrun has started this rank."""
     path = os.environ.get(VARIABLE)
     if not path:
         return

@@ -1,7 +1,7 @@
-"""Ctrl-C and a notebook's stop button while ranks run: counted, and never raised inside other code.
+"""Counting of Ctrl-C and a notebook's stop button while ranks run, instead of raising KeyboardInterrupt.
 
-A KeyboardInterrupt can come between taking a lock of Python's library (that of queue.Queue, of
-subprocess.Popen) and the block that gives it back: whoever takes the lock next waits for ever.
+A KeyboardInterrupt may be raised after a library such as queue or subprocess has acquired a lock, and before
+the block that releases it. The next thread that acquires the lock would then wait for ever.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from types import FrameType, TracebackType
 
 
 class Interrupts:
-    """While entered, in the main thread, SIGINT only adds to `count`; nothing is raised.
+    """Counts SIGINTs in `count` while entered, instead of raising KeyboardInterrupt.
 
-    `at_second` is called by the second one at once, whatever the main thread does; a third raises
-    KeyboardInterrupt. In another thread, and where SIGINT is ignored, nothing is changed.
+    The second SIGINT calls `at_second` at once, a third raises KeyboardInterrupt. Outside of the main thread,
+    and if SIGINT is ignored, nothing is changed.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Run a function as a command-line program; user errors print one line instead of a traceback."""
+"""Run a function as a command-line program. Errors that the user can fix print one line, no traceback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastsft.ranks.rendezvous import meeting_name, tell_waiting_ranks
 from fastsft.reporting.status import EVENTS_VARIABLE
 from fastsft.runtime.errors import RunStoppedError, raise_at_interrupt
 from fastsft.runtime.file_calls import explained, is_resource_limit
-from fastsft.runtime.launch import PlaceError, launch_or_alone, no_script_runs
+from fastsft.runtime.launch import PlaceError, launch_or_alone, only_own_code
 from fastsft.runtime.terminal import fitted, make_best_effort, say, visible
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
 
@@ -30,22 +30,19 @@ _OUT_OF_MEMORY = "error: out of memory; give the run more, or smaller records an
 
 
 def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> None:
-    """Call `script` and close the process groups; leaves with the statuses of docs/signals.md.
+    """Call `script`, and close the process groups. Exit statuses: docs/signals.md.
 
-    runs_scripts: False if only fastsft's own code runs, so that a Trainer need not look for patches.
+    Without a launcher, first start one rank for each GPU (program/self_launch.py). runs_scripts: False if
+    only fastsft's own code runs, so that a Trainer need not look for patches.
 
-    Without a launcher several GPUs get a rank each first (program/self_launch.py).
-
-    ValueError, and what the disk or the kernel refuses: one line on stderr, status 1. Ranks that lost each
-    other, or whose peer failed: status 3 and one line. Other exceptions: the traceback of the rank that
-    raised, status 1. On several ranks each line names its rank, and a rank that failed leaves without
-    cleaning up, which would wait for the others.
+    A ValueError, or a refusal of the disk or the kernel, prints one line on stderr and exits with status 1.
+    A lost or failed peer prints one line and exits with status 3. Other exceptions print the traceback and
+    exit with status 1. With several ranks, each line names its rank, and a failed rank exits without cleaning
+    up, since that would wait for the others.
     """
-    if not runs_scripts:
-        no_script_runs()
     raise_at_interrupt()
     make_best_effort()
-    gc.freeze()  # the last collection looks at what comes now, not at all of torch: a fifth of a second
+    gc.freeze()  # exempts torch's objects from the collection at exit, which saves a fifth of a second
     guard = StartGuard(is_said=EVENTS_VARIABLE not in os.environ)
     with contextlib.ExitStack() as watching:
         try:
@@ -53,7 +50,8 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
             watching.enter_context(launcher_watch())
             if (ranks := ranks_to_start(sys.argv[1:])) > 1:
                 start_ranks(ranks)
-            script()
+            with contextlib.nullcontext() if runs_scripts else only_own_code():
+                script()
         except SystemExit as error:
             if launch_or_alone().world_size > 1:
                 _end_process(error.code)
@@ -79,11 +77,11 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
             if _is_of_memory(error):
                 _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
             if type(error).__name__ == "AcceleratorError":
-                # The device has failed for good: destructors that give memory back would abort the process.
+                # The device is unusable now: destructors that free its memory would abort the process.
                 write_error_file(line := f"error: {_device_failure(error)}")
                 os._exit(_flushed(EXIT_ERROR, _for_terminal(line)))
             if _is_of_peers(error):
-                # Never cleaning up: the process groups would wait for ranks that are gone.
+                # Exit without cleaning up, because the process groups would wait for ranks that are gone.
                 os._exit(_flushed(EXIT_PEER_LOST, _for_terminal(f"error: {error}")))
             if _is_refusal(error):
                 _leave(EXIT_ERROR, f"{_who()}error: {error}")
@@ -100,7 +98,7 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
 
 
 def _place_of(error: OSError) -> str:
-    """Return the fastsft module in which the system refused a call without a file name."""
+    """Return the fastsft function in which a system call without a file name failed, as text."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__) if "fastsft" in frame.filename]
     return f"in {names[-1]}" if names else "this process"
 
@@ -120,23 +118,23 @@ def _for_terminal(line: str) -> str:
 
 
 def _end_process(code: object) -> NoReturn:
-    """sys.exit on one of several ranks, by a signal or a script: as the interpreter ends, but not finalized.
+    """End one of several ranks after a SystemExit, like the interpreter, but without finalizing it.
 
-    A thread of gloo lets go of a tensor a moment after a collective; one that asks a finalized interpreter
-    for its lock aborts the process. The groups are not closed: that would wait for ranks that may go on.
+    A thread of gloo frees a tensor shortly after a collective. If it then asks a finalized interpreter for
+    the GIL, the process aborts. The process groups stay open: closing them would wait for ranks that go on.
     """
     line = "" if code is None or isinstance(code, int) else str(code)
     if line:
         say(visible(line), to_stderr=True)
     launcher.stay()
-    # As the children of multiprocessing end.
+    # The same calls by which multiprocessing ends its children.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     os._exit(_flushed(code & 0xFF if isinstance(code, int) else int(bool(line)), ""))
 
 
 def _fail() -> None:
-    """Print this rank's traceback once; call it in an except clause."""
+    """Print this rank's traceback and end the process; called in an except clause."""
     if launch_or_alone().world_size == 1:
         raise
     text = f"{_who()}failed\n{traceback.format_exc()}"
@@ -165,7 +163,7 @@ def _is_of_peers(error: RuntimeError) -> bool:
 
 
 def _is_refusal(error: RuntimeError) -> bool:
-    """True if the disk or the kernel refused: no space, too many threads."""
+    """True if the disk or the kernel refused a request: no space left, or too many threads."""
     from fastsft import _C
 
     return isinstance(error, _C.FileError | _C.ThreadDeniedError)
@@ -178,7 +176,7 @@ def _device_failure(error: RuntimeError) -> str:
 
 
 def _is_of_memory(error: RuntimeError) -> bool:
-    """True if this rank is out of memory. torch's CPU errors have no type: their text tells."""
+    """True if this rank is out of memory. torch's CPU errors have no class of their own, only a text."""
     from fastsft import _C
 
     if type(error).__name__ == "OutOfMemoryError":

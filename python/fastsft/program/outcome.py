@@ -1,7 +1,8 @@
-"""Where a run starts, and what it leaves behind: the second half of `train()`."""
+"""The second half of `train()`: finds out where a run starts, and saves its results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,6 @@ from fastsft.lora.merged_save import check_merged_path, merge_finished, merged_b
 from fastsft.model.model_save import ModelForm
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.reporting.metrics_files import save_results
-from fastsft.runtime.messages import rank0_print
 from fastsft.script_names.module_names import current, is_rebound
 from fastsft.trainer.compat.overrides import saves_in_own_way
 from fastsft.trainer.resume import check_not_beyond
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finished:
-    """The run had ended before; nothing is trained."""
+    """The run has ended in an earlier process, so that nothing is trained. output: its result."""
 
     output: TrainOutput
 
 
 @dataclass(frozen=True)
 class Resume:
-    """The run goes on from a checkpoint: True for the newest of `output_dir`, or a directory."""
+    """The run resumes. checkpoint: a directory, or True for the newest checkpoint of `output_dir`."""
 
     checkpoint: bool | str
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """The run begins at step 0. starts_over: checkpoints of `output_dir` are put aside (--no_resume)."""
+    """The run begins at step 0. starts_over: checkpoints of `output_dir` are archived (--no_resume)."""
 
     starts_over: bool
 
@@ -56,8 +56,8 @@ class Fresh:
 def find_start(config: RunConfig, model: CausalLM, data: LoadedData) -> Finished | Resume | Fresh:
     """Find out where the run starts. Collective.
 
-    A finished run is finished again, with its merged model. ValueError if `output_dir` has another run's
-    model, or cannot take the merged model.
+    If the run has finished before, its merged model is saved unless it is up to date. ValueError if
+    `output_dir` has another run's model, or if the merged model cannot be saved.
     """
     args, tokenizer, rows = config.args, data.tokenizer, data.train_dataset
     asked: bool | str | None = args.resume_from_checkpoint
@@ -78,26 +78,30 @@ def find_start(config: RunConfig, model: CausalLM, data: LoadedData) -> Finished
 
 
 def prepare_start(trainer: Trainer, config: RunConfig, start: Resume | Fresh) -> bool | str | None:
-    """Check the start, and return the `resume_from_checkpoint` of Trainer.train. Collective."""
+    """Check `start`, and return the argument `resume_from_checkpoint` for Trainer.train. Collective."""
     resume = start.checkpoint if isinstance(start, Resume) else None
     if isinstance(start, Fresh) and start.starts_over:
         archive_checkpoints(config.output_dir, trainer.model.source_directory)
     checkpoint = trainer.checkpoint_to_resume(resume)
     if checkpoint is not None:
-        check_not_beyond(trainer.run, checkpoint)
-    saved = ModelForm.of(trainer.run).bytes(trainer.run) if _saves_natively(trainer) else 0
+        check_not_beyond(trainer._run, checkpoint)
+    saved = ModelForm.of(trainer._run).bytes(trainer._run) if _saves_natively(trainer) else 0
     trainer.bytes_at_end = saved + merged_bytes(config.args, config.lora_args, trainer.model)
     return resume
 
 
 def save_outputs(
-    trainer: Trainer, config: RunConfig, output: TrainOutput, signals: SignalGuard
+    trainer: Trainer,
+    config: RunConfig,
+    output: TrainOutput,
+    signals: SignalGuard,
+    say: Callable[[str], None],
 ) -> Path | None:
     """Save the model, the merged model and the results; return the merged model's directory. Collective.
 
-    A full disk is waited for. After it the run is on record as finished.
+    If the disk is full, wait until there is room. Afterwards the run is recorded as finished.
     """
-    best = trainer.run.checkpoints.best
+    best = trainer._run.checkpoints.best
     trainer.model.config.use_cache = True
     last = LastSaves(config.args, signals, best.remove_others)
     _save_model(trainer, last)
@@ -107,12 +111,12 @@ def save_outputs(
     _write_end(trainer, output)
     best.remove_others()
     if signals.finish():
-        rank0_print("a signal came while the model was saved; the run is finished")
+        say("a signal came while the model was saved; the run is finished")
     return merged
 
 
 def _save_model(trainer: Trainer, last: LastSaves) -> None:
-    """Save the model; fastsft's own save waits for room, a script's own save is called once."""
+    """Save the model. fastsft's own save waits for room on a full disk; a script's save is called once."""
     if _saves_natively(trainer):
         last.save("the model", lambda: trainer.save_model(_internal_call=True))
         trainer.upload_saved(trainer.args.output_dir or ".")
@@ -129,13 +133,13 @@ def _saves_natively(trainer: Trainer) -> bool:
 
 
 def _write_end(trainer: Trainer, output: TrainOutput) -> None:
-    """Write the results, the state and the record of the end on rank 0. Collective; one error is all's."""
+    """Write results, state and the record of the run's end on rank 0. Collective: all ranks fail together."""
     agreement = AllOrNone("writing the results of the run")
 
     def write() -> None:
         save_results(trainer, output)
         trainer.save_state()
-        record_end(trainer.run, output)
+        record_end(trainer._run, output)
 
     agreement.attempt(write)
     agreement.settle(None)

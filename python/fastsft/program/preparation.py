@@ -1,4 +1,4 @@
-"""From a command line to a model and labelled rows: the first half of `train()`."""
+"""The first half of `train()`: prepares a run, up to the model and the labelled rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from fastsft.model.output_directory import prepare_output_directory
 from fastsft.program.checked_names import check_directory, check_names
 from fastsft.ranks.process_group import join
 from fastsft.runtime.devices import use_device
-from fastsft.runtime.messages import rank0_print
 from fastsft.runtime.timeouts import deadline
 from fastsft.script_names.module_names import is_rebound, rebound_data_names
 from fastsft.tokenizer.transformers_tokenizer import run_tokenizer
@@ -37,7 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunConfig:
-    """All arguments of a run. files: its data files; None if a script reads the data itself."""
+    """All arguments of a run.
+
+    settings: data arguments as fastsft's DataArguments. files: the same, or None if a script reads the data
+    itself.
+    """
 
     model_args: ModelArguments
     data_args: DataArguments
@@ -48,7 +51,7 @@ class RunConfig:
 
     @property
     def trusts_code(self) -> bool:
-        """True with --trust_remote_code."""
+        """True if --trust_remote_code is given."""
         return bool(getattr(self.model_args, "trust_remote_code", False))
 
     @property
@@ -59,29 +62,30 @@ class RunConfig:
 
 @dataclass
 class LoadedData:
-    """The tokenizer and the data sets of a run; sets: arguments of the Trainer by name."""
+    """The tokenizer and the data sets of a run. sets: the data arguments of Trainer, by name."""
 
     tokenizer: Any
     sets: dict[str, Any]
 
     @property
     def train_dataset(self) -> Any:
-        """Labelled training rows."""
+        """Labelled rows to train on."""
         return self.sets["train_dataset"]
 
 
 def read_config(
     trainer_class: type,
-    lora_class: type[LoraArguments],
+    classes: tuple[type, type, type, type],
     arguments: Sequence[str] | Mapping[str, Any] | None,
     flags: Mapping[str, object],
 ) -> RunConfig:
     """Parse and check all arguments, without side effects. ValueError names the flag.
 
-    trainer_class: the value of `fastsft.train.Trainer`, which a script may have replaced.
+    trainer_class, classes: the Trainer and the classes of model, data, training and LoRA arguments as
+    `fastsft.train` names them; a script may have replaced them.
     """
     check_names(trainer_class)
-    parser = DataclassParser((ModelArguments, DataArguments, TrainingArguments, lora_class))
+    parser = DataclassParser(classes)
     model_args, data_args, given, lora_args = read_arguments(parser, arguments, flags)
     args, settings = as_arguments(given), data_settings(data_args)
     files = None if is_rebound("make_supervised_data_module") else settings
@@ -103,7 +107,7 @@ def start_ranks(config: RunConfig) -> None:
 
 
 def load_model(config: RunConfig) -> CausalLM:
-    """Open the model directory, and prepare `output_dir`. ValueError for models that cannot be trained."""
+    """Open the model directory, and prepare `output_dir`. ValueError if the model cannot be trained."""
     args, lora_args = config.args, config.lora_args
     model = open_model(
         config.model_args.model_name_or_path or "", lora_args, args.cache_dir, args.seed, args.engine,
@@ -115,16 +119,20 @@ def load_model(config: RunConfig) -> CausalLM:
 
 
 def load_data(
-    config: RunConfig, model: CausalLM, make_data_module: Callable[..., dict[str, Any]]
+    config: RunConfig,
+    model: CausalLM,
+    make_data_module: Callable[..., dict[str, Any]],
+    say: Callable[[str], None],
 ) -> LoadedData:
-    """Make the tokenizer and the labelled rows, and say what they are. Collective.
+    """Make the tokenizer and the labelled rows, and print a summary of them. Collective.
 
-    make_data_module: FastChat's make_supervised_data_module, which a script may have replaced.
+    make_data_module, say: FastChat's make_supervised_data_module and rank0_print, which a script may have
+    replaced.
     """
     args = config.args
     stretched = model.extend_context(args.model_max_length)
     if stretched:
-        rank0_print(f"warning: {stretched}")
+        say(f"warning: {stretched}")
     model.config.use_cache = False
     padding_side = getattr(config.model_args, "padding_side", "right")
     tokenizer = run_tokenizer(str(model.source_directory), args.model_max_length, padding_side)
@@ -146,7 +154,7 @@ def load_data(
 
 
 def check_evaluation(args: TrainingArguments, data: LoadedData) -> None:
-    """Turn evaluation off if there is no data for it; warn about data on which nothing evaluates."""
+    """Turn evaluation off if there is no data for it; warn if there is data, but no evaluation."""
     if data.sets.get("eval_dataset") is None:
         disable_evaluation(args)
     else:

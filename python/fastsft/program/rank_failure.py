@@ -14,7 +14,10 @@ _LAST_LINES = 20
 
 
 class RankFailed(RuntimeError):
-    """A rank left before the run was over. rank: its number; status: as of subprocess; output: last lines."""
+    """A rank ended before the run was over.
+
+    rank: its number. status: its return code, as in subprocess. output: its last lines.
+    """
 
     def __init__(self, rank: int, count: int, status: int, output: str) -> None:
         how = f"was killed by {signal_name(-status)}" if status < 0 else f"left with status {status}"
@@ -23,10 +26,10 @@ class RankFailed(RuntimeError):
 
 
 def failure_of(ranks: Ranks) -> Exception | None:
-    """Return the error of ranks that have all exited; None if all succeeded, or were stopped on request.
+    """Return the error of ranks that have all exited; None if all succeeded or were stopped on request.
 
-    The first that failed by itself is to blame: not one that lost another, nor one that we ended. ValueError
-    for what the user can fix.
+    The error is that of the first rank that failed by itself, and neither lost a peer nor was ended by this
+    process. It is a ValueError if the user can fix it.
     """
     if not ranks.failed:
         return _stopped(ranks)
@@ -40,7 +43,7 @@ def failure_of(ranks: Ranks) -> Exception | None:
 
 
 def _stopped(ranks: Ranks) -> Exception | None:
-    """Somebody else than we sent a signal."""
+    """Return the error of ranks that were ended by a signal of another process; None if there is none."""
     left = next((rank for rank in ranks.ranks if rank.process.returncode), None)
     if left is None or ranks.was_ended:
         return None
@@ -48,9 +51,9 @@ def _stopped(ranks: Ranks) -> Exception | None:
 
 
 def last_words(lines: list[str]) -> str:
-    """Return the lines from the last error message or traceback on, else the last 20."""
+    """Return the lines from the last error message or traceback on; without one, the last 20 lines."""
     starts = [number for number, line in enumerate(lines) if is_error(line)]
-    # An exception that led to another one is printed before it.
+    # Python prints the cause of an exception before the exception; the text begins with the first cause.
     while len(starts) > 1 and _leads_to_next(lines[starts[-2] : starts[-1]]):
         starts.pop()
     return "\n".join(lines[starts[-1] :] if starts else lines[-_LAST_LINES:]).rstrip()

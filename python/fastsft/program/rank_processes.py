@@ -1,4 +1,4 @@
-"""Ranks as child processes: started together, heard by threads, ended together."""
+"""Ranks as child processes: starts them together, reads their output in threads, ends them together."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from fastsft.runtime.threads import TimedQueue
 
 _KEPT_LINES = 400
 _CELL_COLUMNS = "92"
-# SIGTERM and SIGINT end a rank at once before there is something to save, with 128 + their number after it.
+# Statuses after a signal, which are no failure: -number if it has killed the rank, else 128 + its number.
 _AFTER_A_SIGNAL = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
-# After one rank has failed, the others notice by themselves or are told, and then are given no choice.
+# Seconds after a rank's failure at which the other ranks get SIGTERM, and SIGKILL, if they still run.
 _SECONDS_TO_NOTICE, _SECONDS_TO_LEAVE = 15.0, 45.0
 
 
 @dataclass
 class Rank:
-    """One process, and the newest lines that it has printed."""
+    """The process of one rank, and the newest lines that it has printed."""
 
     number: int
     process: subprocess.Popen[bytes]
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
 
     def end(self, number: int) -> None:
-        """Send the signal, to the process and, for SIGKILL, to all that it has started."""
+        """Send signal `number` to the process; SIGKILL also to all processes that it has started."""
         if self.process.poll() is not None:
             return
         if number == signal.SIGKILL:
@@ -49,11 +49,11 @@ class Rank:
 
 
 class Ranks:
-    """`count` ranks that do `job`. Use as a context: nothing is left running when it ends, and after an
-    exception they have had time to save.
+    """`count` ranks that do `job`, as a context manager.
 
-    environ: further variables. is_silent: progress comes as events only, not as lines. interrupts: entered
-    already; the second one ends the ranks at once.
+    No process is left when the context ends; after an exception, the ranks first get time to save. environ:
+    further environment variables. is_silent: ranks report progress only as events, not as lines. interrupts:
+    already entered; the second interrupt kills the ranks.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Ranks:
     ) -> None:
         self.ranks: list[Rank] = []
         self.was_ended = self._told = False
-        self.failed: list[Rank] = []  # in the order in which they left
+        self.failed: list[Rank] = []  # in the order of their failures
         self._interrupts = interrupts or Interrupts()
         self._interrupts.at_second = lambda: self.end(signal.SIGKILL)
         self._messages: TimedQueue[tuple[str, Any]] = TimedQueue()
@@ -102,9 +102,9 @@ class Ranks:
         self._port.close()
 
     def messages(self, heed: Callable[[], None] = lambda: None) -> Iterator[tuple[str, Any]]:
-        """("line", text) of rank 0 and ("event", object) as they come, until every rank has left.
+        """Yield ("line", text) of rank 0 and ("event", object) as they arrive, until all ranks have exited.
 
-        `heed` is called before each, and ten times a second where none comes.
+        `heed` is called before each message, and ten times a second while there is none.
         """
         while True:
             heed()
@@ -123,7 +123,10 @@ class Ranks:
             rank.end(number)
 
     def _let_leave(self) -> None:
-        """Let the ranks save before an error of this process ends them, unless saving takes too long."""
+        """Send SIGTERM and wait for the ranks to save, until a time limit or another interrupt.
+
+        Called after an exception of this process.
+        """
         self.end(signal.SIGTERM)
         end, before = time.monotonic() + _SECONDS_TO_LEAVE, self._interrupts.count
         with suppress(KeyboardInterrupt):
@@ -133,7 +136,7 @@ class Ranks:
                 time.sleep(0.05)
 
     def watch(self) -> bool:
-        """Note who failed, and see to it that the others leave, too; whether all have left."""
+        """Note failed ranks, and end the others some time after a failure; return True if all have exited."""
         for rank in self.ranks:
             status = rank.process.poll()
             if status and status not in _AFTER_A_SIGNAL and rank not in self.failed:
@@ -152,7 +155,7 @@ class Ranks:
         variables = {**shared, "RANK": str(number), "LOCAL_RANK": str(number)}
         if sink is not None:
             variables[EVENTS_VARIABLE] = str(sink)
-        # A session of its own: an interrupt of the notebook reaches the ranks through us alone, once.
+        # With its own session, a rank gets an interrupt of the notebook only once, from this process.
         process = subprocess.Popen(
             python_command("fastsft.notebook.rank_program"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""`python -m fastsft.train` without a launcher: one rank a GPU, started through torchrun."""
+"""Start one rank per GPU through torchrun, if `python -m fastsft.train` was started without a launcher."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 def ranks_to_start(
     words: Sequence[str], environ: Mapping[str, str] | None = None, args_file: Path | None = None
 ) -> int:
-    """Number of ranks that this process should start instead of training itself; 1: none but itself.
+    """Return the number of ranks to start; 1 if this process should train itself.
 
-    As many as FASTSFT_NUM_PROCESSES says, else one for each GPU that a build with CUDA sees, and one where
-    use_cpu is chosen (on the command line, in a file of --config, in the .args file) or words cannot be
-    parsed, which this process alone then reports. Always 1 for a process that a launcher started, and for
-    --help. args_file: default the one next to this program. ValueError for a number below 1.
+    The number is FASTSFT_NUM_PROCESSES, else the number of GPUs. It is 1 for a build without CUDA, if use_cpu
+    is chosen (on the command line, in a file of --config, or in the .args file), and if `words` cannot be
+    parsed, so that only one process reports the error. It is always 1 for --help, and in a process that a
+    launcher has started. args_file: default is the .args file next to the program. ValueError if
+    FASTSFT_NUM_PROCESSES is below 1.
     """
     env = os.environ if environ is None else environ
     if "RANK" in env or launch(env).world_size > 1 or asks_for_help(words):
@@ -51,7 +52,7 @@ def asks_for_help(words: Sequence[str]) -> bool:
 
 
 def start_ranks(count: int) -> None:
-    """Become torchrun, with the same program and words on `count` ranks; does not return."""
+    """Replace this process by torchrun, with the same program and arguments on `count` ranks."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = ["-m", module.name] if module is not None else [sys.argv[0]]
     say(f"no launcher: starting {count} ranks on this machine ({COUNT_VARIABLE} chooses)")
@@ -61,9 +62,10 @@ def start_ranks(count: int) -> None:
 
 
 def _rank_environment(module: ModuleSpec | None, count: int) -> dict[str, str]:
-    """Ranks share the cores, where OMP_NUM_THREADS says nothing else.
+    """Return the environment of the ranks.
 
-    A program of fastsft does not look into the working directory; one of the user as Python does.
+    Unless OMP_NUM_THREADS is set, ranks share the cores evenly. A program of fastsft does not import modules
+    from the working directory; a user's program does as usual.
     """
     threads = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // count))}
     if module is None or module.name.split(".")[0] != "fastsft":

@@ -1,7 +1,7 @@
-"""Program: torchrun, without its page about ranks that have said what is wrong.
+"""A program that runs torchrun without its summary of failed ranks, which print their errors themselves.
 
-The status is that of the rank that failed first, as docs/signals.md has it; torchrun's own is always 1. Run
-by its path, and without a module of fastsft: the environment is that of the user's script.
+Its exit status is that of the rank that failed first (docs/signals.md); torchrun's own is always 1. It is run
+by its path and imports no module of fastsft, because its environment is that of the user's script.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIGNAL_BASE = 128
 
 
 def main() -> None:
-    """Torchrun with the words of the command line."""
+    """Run torchrun with the arguments of the command line."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _status(error: ChildFailedError) -> int:
-    """Return the status of the first failure; print a line for a killed rank, which has printed none."""
+    """Return the status of the first failure; print a line for a killed rank, which could not print one."""
     rank, failure = error.get_first_failure()
     if failure.exitcode >= 0:
         return int(failure.exitcode)

@@ -1,1 +1,1 @@
-"""The ranks of a run: what they tell each other outside the training group."""
+"""The ranks of a run: their rendezvous, process groups, and exchanges with each other."""

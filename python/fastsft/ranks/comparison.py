@@ -1,4 +1,4 @@
-"""Facts and files that must be the same on all ranks: compared by one digest, the first difference named."""
+"""Comparison of facts and files that all ranks must share; errors name the first difference."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 
 Facts = Mapping[str, object]
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_TOLD_BYTES = 1 << 30  # reading more takes a while, and a line says so
+_TOLD_BYTES = 1 << 30  # reading more takes a while, so a message announces it
 
 
 def compare(what: str, find: Callable[[], Facts]) -> None:
     """Check that all ranks find the same facts, in value and in type. Collective.
 
-    find: values by name, the most important first; a dictionary counts as a fact for each of its keys, an
-    object that JSON does not know as its text. One digest of all facts travels; the facts themselves only
-    if digests differ. ValueError on every rank alike, with name, ranks and values of the first difference,
-    and the names of the next ones. If `find` fails, all ranks raise (`AllOrNone`), with `what`.
+    find: returns values by name, the most important first. Each key of a dictionary counts as a fact. An
+    object that JSON cannot encode is compared by its `str`. Ranks exchange one digest of all facts, and the
+    facts themselves only if digests differ. ValueError, the same on every rank, with name, ranks and values
+    of the first difference, and the names of further differences. If `find` fails on a rank, all ranks raise
+    (`AllOrNone`). what: begins that message.
     """
     if launch().world_size == 1:
         return
@@ -62,22 +63,22 @@ def _text(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Write an object that JSON does not know, without addresses, which mean nothing to other ranks."""
+    """Encode an object that JSON cannot encode; memory addresses, which differ between ranks, are removed."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return _ADDRESS.sub("", str(value))
 
 
-# Machine, device, inode, bytes and time of the last change: ranks that have them all alike read one file.
+# Machine, device, inode, size in bytes and time of the last change. Ranks with equal identities share a file.
 Identity: TypeAlias = tuple[str, int, int, int, int]
 
 
 def common_digests(what: str, find: Callable[[], Iterable[Path]]) -> dict[str, str]:
-    """Return a text for each file name, equal on two ranks only if the bytes are. Collective.
+    """Return a text for each file name; two ranks get equal texts only if their files are equal. Collective.
 
-    find: the files of this rank; `what` begins the message when a rank cannot read them. A file that all
-    ranks share, or that differs in length, is not read. Every other file is read once, however many ranks
-    share it. ValueError on every rank when one cannot read its files.
+    find: returns the files of this rank. what: begins the message if a rank cannot read its files. Files that
+    all ranks share, or whose sizes differ, are not read. Every other file is read by one of the ranks that
+    share it. ValueError on every rank if any rank cannot read its files.
     """
     agreement = AllOrNone(what)
     paths = agreement.attempt(lambda: {path.name: path for path in find()}) or {}
@@ -96,14 +97,14 @@ def common_digests(what: str, find: Callable[[], Iterable[Path]]) -> dict[str, s
 
 
 def identity(path: Path) -> Identity:
-    """Identify a file, links followed. ValueError unless it is a regular file."""
+    """Return the identity of a file; symbolic links are followed. ValueError unless it is a regular file."""
     check_regular(path, "a file of weights")
     status = os.stat(path)
     return machine(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _differing(everyone: list[dict[str, Identity]]) -> list[str]:
-    """Name the files that all ranks have in one length, but not as one file."""
+    """Return the names of files that have the same size on all ranks, but are not one shared file."""
     first, *rest = everyone
     shared = [name for name in first if all(name in other for other in rest)]
     different = [name for name in shared if any(other[name] != first[name] for other in rest)]
@@ -111,7 +112,7 @@ def _differing(everyone: list[dict[str, Identity]]) -> list[str]:
 
 
 def _readers(everyone: list[dict[str, Identity]], rank: int) -> dict[str, int]:
-    """Choose the rank that reads each file of `rank`; ranks that share files take turns."""
+    """Return which rank reads each file of `rank`, if it must be read; ranks that share files take turns."""
     readers = {}
     for number, name in enumerate(_differing(everyone)):
         mine = everyone[rank][name]
@@ -127,7 +128,7 @@ def _checksums(paths: list[Path]) -> dict[str, str]:
 
 
 def _tell_of(files: list[Identity], what: str) -> None:
-    """Tell on rank 0 that large files are read, which takes a while."""
+    """Print on rank 0 that large files are read, which takes a while."""
     total = sum(found[3] for found in files)
     if total >= _TOLD_BYTES:
         tell(
@@ -135,7 +136,7 @@ def _tell_of(files: list[Identity], what: str) -> None:
         )
 
 
-# Every field of the argument classes is compared but these.
+# Ranks compare every field of the argument classes except these, each with the reason.
 RANK_LOCAL = {
     "local_rank": "the place of the rank itself",
     "model_name_or_path": "machines may have copies in other places: what they hold is compared",
@@ -156,10 +157,10 @@ RANK_LOCAL = {
     "profile_steps": "the same",
 }  # fmt: skip
 
-# They make the orders of rows, tokens, and what is read of a model's directory.
+# These libraries decide the order of rows, the tokens, and how a model's directory is read.
 _LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "numpy", "safetensors", "accelerate", "datasets")
 
-# Variables that change results, or what ranks send each other. Threads (OMP_NUM_THREADS) do neither.
+# Variables that change results, or the messages between ranks. Numbers of threads (OMP_NUM_THREADS) do not.
 _VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "TORCH_NCCL_USE_COMM_NONBLOCKING", "NCCL_ALGO", "NCCL_PROTO", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA",
@@ -168,7 +169,7 @@ _VARIABLES = (
 
 
 class SettledArguments(Protocol):
-    """TrainingArguments, as far as ranks compare them."""
+    """The part of TrainingArguments that ranks compare."""
 
     @property
     def save_on_each_node(self) -> bool: ...
@@ -180,7 +181,10 @@ class SettledArguments(Protocol):
 
 
 def start_facts(args: SettledArguments, *others: object) -> Facts:
-    """Return versions, switches and every argument. others: further argument classes."""
+    """Return all facts that ranks must share: versions, torch settings, environment variables and arguments.
+
+    others: further argument objects (data classes).
+    """
     arguments: dict[str, object] = {}
     for given in others:
         assert dataclasses.is_dataclass(given)
@@ -188,7 +192,7 @@ def start_facts(args: SettledArguments, *others: object) -> Facts:
     arguments |= args.resolved_values()
     named = {f"--{name}": value for name, value in arguments.items() if name not in RANK_LOCAL}
     if args.save_on_each_node:
-        del named["--output_dir"]  # of each machine's own disk
+        del named["--output_dir"]  # each machine has a disk of its own, so the paths may differ
     else:
         named["--output_dir"] = os.path.abspath(str(args.output_dir))
     plan = getattr(args, "deepspeed_plan", None)
@@ -197,7 +201,7 @@ def start_facts(args: SettledArguments, *others: object) -> Facts:
 
 
 def versions() -> Facts:
-    """Return versions of fastsft, its code, torch, Python and the libraries that read data and models."""
+    """Return the versions of fastsft, its code, torch, Python, and libraries that read data and models."""
     import torch
 
     return {
@@ -229,7 +233,7 @@ def code_checksum() -> str:
 
 
 def _switches() -> Facts:
-    """Return switches of torch and environment variables that change results."""
+    """Return the settings of torch and the environment variables that change results."""
     import torch
 
     switches: dict[str, object] = {

@@ -1,17 +1,17 @@
-"""Text of a difference between ranks: the first fact, ranks and values, and the names of the next."""
+"""Messages about differences between ranks: the first fact that differs, with ranks and values."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 
-_SHOWN = 120  # characters of a value
-_NAMED = 5  # further facts that differ
-_NOTHING = ""  # no text of JSON: the rank does not know this fact
+_SHOWN = 120  # most characters of a value that a message shows
+_NAMED = 5  # most further differences that a message names
+_NOTHING = ""  # stands for a fact that a rank does not report; no JSON text is empty
 
 
 def difference(reports: Mapping[int, Mapping[str, str]]) -> str:
-    """Say which facts differ between ranks. reports: JSON texts by name, by rank."""
+    """Return a message about facts that differ between ranks. reports: JSON texts by fact name, by rank."""
     names = list(dict.fromkeys(name for report in reports.values() for name in report))
     values = {name: {rank: report.get(name, _NOTHING) for rank, report in reports.items()} for name in names}
     different = [name for name in names if len(set(values[name].values())) > 1]
@@ -24,7 +24,7 @@ def difference(reports: Mapping[int, Mapping[str, str]]) -> str:
 
 
 def _held(values: Mapping[int, str]) -> str:
-    """Write `ranks 0 to 2 have 1e-05, rank 3 has 2e-05`."""
+    """Return, for example, `ranks 0 to 2 have 1e-05, rank 3 has 2e-05`."""
     by_value: dict[str, list[int]] = {}
     for rank, value in values.items():
         by_value.setdefault(value, []).append(rank)
@@ -35,7 +35,7 @@ def _held(values: Mapping[int, str]) -> str:
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
-    """Write `rank 3`, `ranks 0 to 2`, `ranks 0, 2 to 5`; ranks in ascending order."""
+    """Return, for example, `rank 3` or `ranks 0, 2 to 5`. ranks: in ascending order."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][1] + 1:
@@ -47,7 +47,7 @@ def named_ranks(ranks: Sequence[int]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Write a JSON text as a person would: words without quotes, none for null."""
+    """Return a JSON text in a form for messages: strings without quotes, `none` for null."""
     if text == _NOTHING:
         return "nothing"
     value = json.loads(text)

@@ -1,8 +1,8 @@
 """Exchanges after which all ranks succeed, or all raise: through the process group, or through its store.
 
-The thread that trains takes the process group (`AllOrNone`). All others take the store (`StoreExchange`): a
-writer may not enqueue collectives during the training thread's, and a rank that stays away from a collective
-cannot be named, and leaves the others in it.
+The training thread uses the process group (`AllOrNone`). All other threads use the store (`StoreExchange`),
+because they must not enqueue collectives between those of the training thread. Also, if a rank does not join
+a collective, the others wait in it and cannot tell which rank is missing; the store can.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from typing import SupportsFloat
 
 T = TypeVar("T")
-Message = dict[str, Any]  # JSON, between ranks or members of a group
+Message = dict[str, Any]  # a JSON object, sent between ranks or members of a group
 
 _SHORTEST_DELAY, _LONGEST_DELAY, _LONGEST_PATIENT_DELAY = 0.0002, 0.02, 0.2
 _BEATS, _BEAT_S = "beats", 1.0
 _LEAVING_S = 5.0
-_LONGEST_S = 1e9  # 30 years: torch and locks have limits
+_LONGEST_S = 1e9  # 30 years; torch and locks do not accept much longer times
 
 
 def on_any_rank(flag: bool) -> bool:
-    """True, on all ranks, if the flag is set on any. Collective, one small exchange."""
+    """True on all ranks if `flag` is set on any rank. Collective."""
     if launch().world_size == 1:
         return flag
     import torch
@@ -46,15 +46,16 @@ def on_any_rank(flag: bool) -> bool:
 
 
 def on_rank0(what: str, work: Callable[[], T]) -> T:
-    """Return the result of `work` on rank 0, on every rank, or raise on all (`AllOrNone`). Collective."""
+    """Call `work` on rank 0; return its result on every rank, or raise on every rank. Collective."""
     agreement = AllOrNone(what)
     return cast(T, agreement.settle(agreement.attempt_on_rank0(work))[0])
 
 
 class AllOrNone:
-    """Collects this rank's failure until `settle`, when all ranks learn of it; `what` begins the message.
+    """A piece of work after which all ranks succeed, or all raise.
 
-    place: rank and world size of this process if another launcher than ours made the ranks.
+    Keeps the first error of this rank until `settle` reports it to all ranks. what: begins the message on
+    other ranks. place: rank and world size of this process; None: those of the environment.
     """
 
     def __init__(self, what: str, place: Launch | None = None) -> None:
@@ -64,7 +65,7 @@ class AllOrNone:
         self._failure: Exception | None = None
 
     def attempt(self, work: Callable[[], T]) -> T | None:
-        """Return the result of `work`; None if it, or an attempt before it, failed."""
+        """Return the result of `work`; None if it fails, or if an earlier attempt has failed."""
         if self._failure is not None:
             return None
         try:
@@ -82,10 +83,10 @@ class AllOrNone:
         return self.attempt(work) if mine else None
 
     def settle(self, value: T) -> list[T]:
-        """Return the value of every rank, in their order. Collective.
+        """Return the values of all ranks, in order of rank. Collective.
 
-        If a rank failed, every rank raises: the failing rank its own error, the others an error with its
-        message.
+        If a rank failed, every rank raises: the failed rank its own error, each other rank an error with the
+        message of the first failed rank.
         """
         from fastsft import _C
 
@@ -101,14 +102,14 @@ class AllOrNone:
         return [reported for _, reported in reports]
 
     def settle_on_rank0(self, value: T | None) -> T:
-        """Return rank 0's value on every rank. Collective; raises as `settle`."""
+        """Return rank 0's value on every rank. Raises as `settle` does. Collective."""
         first = self.settle(value)[0]
         assert first is not None, self.what
         return first
 
 
 class Store(Protocol):
-    """A store of torch.distributed."""
+    """The methods of a torch.distributed store that exchanges use."""
 
     def set(self, key: str, value: str, /) -> object: ...
 
@@ -124,11 +125,11 @@ class Store(Protocol):
 
 
 class StoreGoneError(RuntimeError):
-    """The store, and with it the process that serves it, has gone."""
+    """The store cannot be reached, because the process that serves it has ended."""
 
 
 class SilentRankError(RuntimeError):
-    """Ranks have not posted in time."""
+    """The error for `ranks` that have not posted in time."""
 
     def __init__(self, message: str, ranks: list[int]) -> None:
         super().__init__(message)
@@ -136,11 +137,11 @@ class SilentRankError(RuntimeError):
 
 
 class StoreExchange:
-    """The posts of one exchange. Every rank makes one for every exchange of an `occasion`, in the same order.
+    """One exchange of posts between all ranks, which construct the exchanges of an `occasion` in one order.
 
-    kinds: of posts, each with the words for a rank that waits for them. deadline_s: how long a silent rank is
-    waited for, and the store. A store that was silent for so long ends the exchange for this rank: the others
-    read its later posts when the store goes on.
+    kinds: the kinds of posts, each with the phrase that begins error messages while a rank waits for them.
+    deadline_s: seconds after which a silent rank, or a silent store, is given up. A silent store ends the
+    exchange for this rank; its later posts are queued, and other ranks read them once the store answers.
     """
 
     def __init__(
@@ -149,16 +150,16 @@ class StoreExchange:
         self._kinds, self._rank, self._world_size = kinds, rank, world_size
         self._left, self._give_up = False, math.inf
         self._silence: SilentStoreError | None = None
-        self._beat: Beat | None = None  # since `alive`
-        # Counted first: where the store cannot be reached, the ranks go on counting alike.
+        self._beat: Beat | None = None  # set by `alive`
+        # Counted before anything can fail: all ranks count alike, even if one cannot reach the store.
         self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
         self._deadline_s = seconds("deadline_s", deadline_s)
         self._store = own_store() if world_size > 1 else cast(BoundedStore, _SingleRankStore())
 
     def post(self, kind: str, **content: object) -> None:
-        """Post to the other ranks; `error` or `failed` in the content says that this rank failed.
+        """Post `content` to the other ranks; a key `error` or `failed` says that this rank failed.
 
-        RuntimeError, and nothing is posted, if this rank did not fail, but the others may have given it up.
+        RuntimeError, without a post, if this rank has succeeded, but the others may have given it up.
         """
         if content.get("error") is None and "failed" not in content:
             self._check_presence(kind)
@@ -169,7 +170,10 @@ class StoreExchange:
             self._ask(kind, lambda store: store.set(key, text), self._end())
 
     def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, Message]:
-        """Return the posts of `ranks`. RuntimeError as soon as a rank posts an error, or if one is silent."""
+        """Return the posts of `ranks`, by rank.
+
+        RuntimeError once a rank posts an error, or is silent too long.
+        """
         end, delays = self._end(), _poll_delays()
         posts: dict[int, Message] = {}
         missing = list(ranks)
@@ -187,9 +191,10 @@ class StoreExchange:
             time.sleep(next(delays))
 
     def collect_all(self, kind: str) -> list[Message]:
-        """Return the post of every rank, in order, errors too. RuntimeError if a rank is silent.
+        """Return the posts of all ranks in order, including errors.
 
-        Asks the store once a look, and not once a rank as `collect`, because all ranks do this.
+        RuntimeError if a rank is silent too long. Each poll is one request for all ranks, unlike in
+        `collect`, because every rank polls here.
         """
         end, delays = self._end(), _poll_delays()
         keys = [self._key(kind, rank) for rank in range(self._world_size)]
@@ -201,7 +206,7 @@ class StoreExchange:
         return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
 
     def collect_patiently(self, kind: str) -> list[Message]:
-        """Collect all posts; wait without limit for ranks that give signs of life (`alive`)."""
+        """Return the posts of all ranks; wait without limit for ranks that send signs of life (`alive`)."""
         first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
         end = self._end()
         while first < self._world_size:
@@ -215,7 +220,7 @@ class StoreExchange:
 
     @contextlib.contextmanager
     def alive(self) -> Iterator[None]:
-        """Send signs of life of this process to the others while the block runs."""
+        """Send signs of life to the other ranks while the block runs."""
         if self._world_size == 1:
             yield
             return
@@ -224,23 +229,23 @@ class StoreExchange:
             yield
 
     def give_up_in(self, seconds: float) -> None:
-        """Limit the wait of `collect_patiently` in another thread."""
+        """End `collect_patiently` in another thread after `seconds` at the latest."""
         self._give_up = time.monotonic() + seconds
 
     def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
-        """Return the first rank from `first` on whose post is missing, and its signs of life."""
+        """Return the lowest rank, not below `first`, without a post, and its number of signs of life."""
         ranks = range(first, self._world_size)
         if store.check([self._key(kind, first)]) and store.check([self._key(kind, rank) for rank in ranks]):
             return self._world_size, 0
         missing = next((rank for rank in ranks if not store.check([self._key(kind, rank)])), self._world_size)
-        if missing == self._world_size:  # the last has come meanwhile
+        if missing == self._world_size:  # the last post has arrived since the check above
             return self._world_size, 0
         return missing, store.add(self._key(_BEATS, missing), 0)
 
     def leave(self) -> None:
-        """End the exchange for this rank. The last rank that leaves removes all posts.
+        """End the exchange for this rank. The last rank to leave deletes all posts.
 
-        A second call does nothing. If a rank dies, the posts of its exchange stay.
+        A second call does nothing. If a rank dies without leaving, the posts stay in the store.
         """
         if self._left:
             return
@@ -248,7 +253,7 @@ class StoreExchange:
         if self._silence is not None:
             self._store.later(self._tidy)
             return
-        with contextlib.suppress(RuntimeError):  # of a store that has gone meanwhile: nothing is lost
+        with contextlib.suppress(RuntimeError):  # if the store has gone, its posts have, too
             self._store.run(self._tidy, _LEAVING_S)
 
     def _tidy(self, store: Store) -> None:
@@ -261,14 +266,15 @@ class StoreExchange:
         store.delete_key(counter)
 
     def _posted(self, kind: str, ranks: Iterable[int], store: Store) -> dict[int, Message]:
-        """Return the posts that are there."""
+        """Return the posts of `ranks` that are in the store, by rank."""
         keys = {rank: self._key(kind, rank) for rank in ranks}
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
     def _check_presence(self, kind: str) -> None:
-        """RuntimeError if the ranks that wait for `kind` may have given up this rank, which sent no signs.
+        """Raise RuntimeError if this rank sent no sign of life for so long that others may have given it up.
 
-        They had posted success, and a later post of theirs may come after this rank has looked.
+        A rank that has posted `kind` is already waiting for this rank. That it still waits cannot be seen
+        safely: its failure may be posted just after this check.
         """
         if self._beat is None:
             return
@@ -284,7 +290,10 @@ class StoreExchange:
             )
 
     def _ask(self, kind: str, work: Callable[[Store], T], end: float) -> T:
-        """Ask the store. SilentStoreError, now and from then on, if it does not answer by `end`."""
+        """Return `work(store)`.
+
+        SilentStoreError, also in all later calls, if the store does not answer by `end`.
+        """
         if self._silence is not None:
             raise self._silence
         try:
@@ -315,15 +324,18 @@ class StoreExchange:
 
 
 def skip(occasion: str) -> None:
-    """Count an exchange in which this rank has nothing to do.
+    """Count an exchange of `occasion` in which this rank takes no part.
 
-    Else a call that does nothing on some ranks only would set their counts apart for ever.
+    Ranks match exchanges by their number; without this call the numbers would differ from then on.
     """
     exchange_number(occasion)
 
 
 def seconds(what: str, value: SupportsFloat | str) -> float:
-    """Check a deadline. ValueError unless it is a number above 0 and at most 30 years."""
+    """Return `value` as seconds.
+
+    ValueError unless it is above 0 and at most 30 years. what: begins the message.
+    """
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -334,7 +346,7 @@ def seconds(what: str, value: SupportsFloat | str) -> float:
 
 
 class _SingleRankStore:
-    """The store of a single rank, whose calls need no thread."""
+    """The store of a run with one rank, whose calls cannot block and need no thread."""
 
     def __init__(self) -> None:
         from torch.distributed import HashStore  # type: ignore[attr-defined]
@@ -346,7 +358,7 @@ class _SingleRankStore:
 
 
 def _poll_delays(longest: float = _LONGEST_DELAY, growth: float = 2.0) -> Iterator[float]:
-    """Yield the seconds to sleep between looks: few at first, as the others may be at the same place."""
+    """Yield growing seconds to sleep between polls: short at first, since ranks often arrive together."""
     delay = _SHORTEST_DELAY
     while True:
         yield delay

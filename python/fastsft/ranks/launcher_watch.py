@@ -1,4 +1,4 @@
-"""The watch over torchrun: a rank whose launcher is gone says so and leaves, as after SIGTERM."""
+"""The watch over torchrun: a rank whose launcher has ended prints a message and stops, as after SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fastsft.runtime.threads import start_needed
 
 _PAUSE_S = 1.0
 _OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
-_STARTED = os.getpid(), os.getppid()  # as early as fastsft is imported
+_STARTED = os.getpid(), os.getppid()  # read when fastsft is imported, as early as possible
 
 
 def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
-    """True if torchrun started this process and has ended since, so that its store may be gone, too."""
+    """True if torchrun started this process and has ended since; its store may have ended with it."""
     env = os.environ if environ is None else environ
     pid, parent = _STARTED
     return _OF_TORCHRUN in env and os.getpid() == pid and os.getppid() != parent
@@ -25,11 +25,11 @@ def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
 
 @contextlib.contextmanager
 def launcher_watch(environ: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Treat the end of torchrun as a SIGTERM while the block runs, in a process of torchrun.
+    """Send this process SIGTERM if torchrun, which started it, ends while the block runs.
 
-    Else such ranks would wait for each other as long as a collective may take: nobody is left to end them,
-    and torchrun's store is gone. Other processes are not watched: a shell that starts ranks in the background
-    may leave.
+    Without torchrun and its store, nothing would end the ranks, and they would wait for each other until the
+    timeout of a collective. Without torchrun there is no watch: a shell may start ranks in the background and
+    exit.
     """
     env = os.environ if environ is None else environ
     if _OF_TORCHRUN not in env:

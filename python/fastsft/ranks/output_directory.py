@@ -1,4 +1,4 @@
-"""An output directory of several ranks: which of them write there, and the lock that keeps other runs out."""
+"""The output directory of a run: which ranks write there, and the lock that keeps other runs out."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from fastsft.runtime.messages import tell
 if TYPE_CHECKING:
     from fastsft import _C
 
-# Clients of these keep whole pages of what other machines write at the same time.
+# Clients of these file systems cache whole pages, so machines that write one file would undo each other.
 _UNSAFE_FOR_RANGES = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
-_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")  # the kernel's, of spaces and the like in a name
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")  # of spaces and the like in /proc/self/mounts
 
-# parallel: every rank writes its bytes of every file. mixed: rank 0 writes the model files that it gathers,
-# every rank its own state. stream: rank 0, or the first rank of every node, writes all.
+# parallel: every rank writes its own byte ranges of every file. mixed: rank 0 gathers and writes the model
+# files, and every rank writes its own training state. stream: rank 0, or local rank 0 of every node, writes
+# all.
 SaveMode = Literal["parallel", "mixed", "stream"]
 
 
 @dataclass(frozen=True)
 class DirectoryView:
-    """One rank's view of a directory that rank 0 made, and where it runs."""
+    """A rank's view of a directory that rank 0 made. host: name of the rank's machine."""
 
     sees: bool
     host: str
@@ -37,15 +38,16 @@ class DirectoryView:
 
 
 def look_at(directory: str | Path) -> DirectoryView:
-    """Look at `directory` from this rank."""
+    """Return this rank's view of `directory`."""
     path = Path(directory)
     return DirectoryView((path / ".fastsft-owner").exists(), socket.gethostname(), file_system_of(path))
 
 
 def choose_save_mode(wanted: str, sights: list[DirectoryView]) -> tuple[SaveMode, str]:
-    """Choose how files are written, and say why if not in parallel or as `wanted`. sights: of all ranks.
+    """Return the save mode, and a reason if the ranks' views decide against "parallel"; else "".
 
-    wanted: --save_mode. ValueError when "parallel" is asked for and a rank does not see the directory.
+    wanted: --save_mode. sights: the views of all ranks. ValueError if `wanted` is "parallel" and a rank does
+    not see the directory.
     """
     blind = [rank for rank, sight in enumerate(sights) if not sight.sees]
     if blind:
@@ -65,7 +67,7 @@ def choose_save_mode(wanted: str, sights: list[DirectoryView]) -> tuple[SaveMode
 
 
 class SaveArguments(Protocol):
-    """The arguments of a run that say who writes."""
+    """The arguments that decide which ranks write."""
 
     @property
     def save_on_each_node(self) -> bool: ...
@@ -85,12 +87,12 @@ def agreed_save_mode(
 
 
 def writes_small_files(args: SaveArguments) -> bool:
-    """True if this rank makes directories and their JSON files: rank 0, or the first of every node."""
+    """True if this rank makes directories and small files: rank 0, or with save_on_each_node local rank 0."""
     return launch().local_rank == 0 if args.save_on_each_node else launch().rank == 0
 
 
 def file_system_of(path: Path) -> str:
-    """Return the kernel's name for the type of file system that holds `path`; "" when unknown."""
+    """Return the type of the file system that holds `path`, as in /proc/self/mounts; "" if unknown."""
     try:
         mounts = Path("/proc/self/mounts").read_bytes().splitlines()
     except OSError:
@@ -99,7 +101,10 @@ def file_system_of(path: Path) -> str:
 
 
 def _kind_of(place: bytes, mounts: list[bytes]) -> str:
-    """Return the type of the innermost mount point that holds `place`. Bytes: names need not be UTF-8."""
+    """Return the type of the innermost mount that holds `place`.
+
+    Paths are bytes, as they may not be UTF-8.
+    """
     best = (b"", b"")
     for line in mounts:
         words = line.split(b" ")
@@ -116,16 +121,16 @@ _LOCK_NAME = ".fastsft-lock"
 
 
 class _Hold:
-    """A directory that this process holds; on ranks other than 0 without the lock itself."""
+    """A directory locked for this run; `lock` is the lock on rank 0, and None on other ranks."""
 
     def __init__(self, path: str, lock: _C.RunLock | None) -> None:
         self._path, self.lock = path, lock
         self._identity = None if lock is None else _identities(path)
 
     def check(self) -> None:
-        """RuntimeError if the directory was replaced meanwhile, or another run holds it.
+        """Raise RuntimeError if the directory has been replaced, or if another run holds it.
 
-        One that was removed is made again, and held, with a line.
+        A directory that has been removed is made and locked again, with a message.
         """
         from fastsft import _C
 
@@ -156,14 +161,15 @@ class _Hold:
         tell(f"{self._path} was removed while this run writes there; it is made again, without what it held")
 
 
-_held: dict[str, _Hold] = {}  # by path
+_held: dict[str, _Hold] = {}  # by resolved path
 
 
 @contextmanager
 def run_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold `directory`, which exists, for this run. Collective; does nothing if this run holds it already.
+    """Lock an existing `directory` for this run while the block runs. Collective.
 
-    ValueError on every rank, naming host and process, when another run holds it.
+    Does nothing if this run has locked it already. ValueError on every rank, with host and process id, if
+    another run has locked it.
     """
     from fastsft import _C
 
@@ -185,15 +191,15 @@ def run_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def holds_lock(directory: str | os.PathLike[str]) -> bool:
-    """True if this process itself holds `directory`: no other run writes there."""
+    """True if this process has locked `directory`, so that no other run writes there."""
     hold = _held.get(os.path.realpath(directory))
     return hold is not None and hold.lock is not None
 
 
 def check_still_held(directory: str | os.PathLike[str]) -> None:
-    """RuntimeError, before a write, if `directory`, which this process holds, was replaced meanwhile.
+    """Raise RuntimeError if `directory`, which this run has locked, has been replaced. Called before writes.
 
-    Nothing happens for a directory that this process does not hold.
+    Does nothing for a directory that this run has not locked.
     """
     hold = _held.get(os.path.realpath(directory))
     if hold is not None:
@@ -201,7 +207,7 @@ def check_still_held(directory: str | os.PathLike[str]) -> None:
 
 
 def _identities(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Return device and inode of the directory and of its lock file; None for a missing one."""
+    """Return (device, inode) of the directory and of its lock file, each None if missing."""
     return _identity(path), _identity(Path(path) / _LOCK_NAME)
 
 

@@ -1,7 +1,7 @@
-"""Values that ranks exchange, as bytes: a peer can send data, and nothing that runs.
+"""Encoding of the values that ranks exchange: it carries data only, so that no peer can make a rank run code.
 
-Containers, numbers, texts and bytes are pickled and read back by `runtime/plain_pickle.py`. Arrays, tensors,
-paths and fastsft's own data classes are written as tuples that begin with a tag.
+Containers, numbers, strings and bytes are pickled, and read by `runtime/plain_pickle.py`. Arrays, tensors,
+paths and fastsft's own data classes are encoded as tuples whose first item is a tag.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _PLAIN = (type(None), bool, int, float, str, bytes)
 
 @dataclasses.dataclass(frozen=True)
 class Unsendable:
-    """A value that a rank could not send: its reason."""
+    """The substitute for a value that a rank could not encode. reason: the error message."""
 
     reason: str
 
 
 def to_bytes(value: object) -> bytes:
-    """Encode a value. TypeError, naming the class, for an object that ranks do not exchange."""
+    """Encode a value. TypeError, with the class name, for an object of an unsupported class."""
     return pickle.dumps(_encoded(value), protocol=4)
 
 
 def from_bytes(data: bytes) -> Any:
-    """Decode what `to_bytes` made. ValueError for any other bytes."""
+    """Decode bytes that `to_bytes` returned. ValueError for any other bytes."""
     return _decoded(read_pickle(data, lambda _: None, most_bytes=_MOST_BYTES, most_opcodes=None))
 
 
@@ -56,7 +56,7 @@ def _encoded(value: Any) -> object:
     if isinstance(value, enum.Enum):
         return ("enum", *_class_name(kind), value.name)
     if isinstance(value, tuple) and kind.__module__.partition(".")[0] != "fastsft":
-        return ("tuple", [_encoded(item) for item in value])  # as torch.return_types.max
+        return ("tuple", [_encoded(item) for item in value])  # such as torch.return_types.max
     if isinstance(value, tuple):  # a NamedTuple
         return ("named", *_class_name(kind), [_encoded(item) for item in value])
     if dataclasses.is_dataclass(value):
@@ -68,7 +68,7 @@ def _encoded(value: Any) -> object:
 
 
 def _encoded_base(value: Any) -> object:
-    """Encode an object of a class of its own as the text, number or list that it is."""
+    """Encode an instance of a subclass of str, bytes, int, float or list as that base class."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bytes | int | float):
@@ -101,7 +101,10 @@ def _class_name(kind: type) -> tuple[str, str]:
 
 
 def _known_class(module: object, name: object) -> Any:
-    """Return a data class, NamedTuple or enumeration of fastsft that is loaded; only its fields are set."""
+    """Return a data class, NamedTuple or enum that is in a loaded module of fastsft.
+
+    TypeError for other names.
+    """
     loaded = sys.modules.get(str(module)) if str(module).partition(".")[0] == "fastsft" else None
     kind = vars(loaded).get(str(name)) if loaded is not None else None
     is_data = isinstance(kind, type) and (
@@ -141,7 +144,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _data(kind: type, values: dict[str, Any]) -> object:
-    """Make an instance of a data class without its `__init__`: as pickle does."""
+    """Make an instance of a data class from its fields, without calling `__init__`, as pickle does."""
     made: object = object.__new__(kind)
     for field in dataclasses.fields(kind):
         object.__setattr__(made, field.name, values[field.name])

@@ -1,4 +1,4 @@
-"""The process groups of ranks and engine, and the small collectives on the host."""
+"""The process groups of the run, and small collectives on the host."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Groups:
-    """Names of two process groups over all ranks: a gather never waits for a reduction. "" when alone.
+    """Names of the engine's process groups; "" for a group that is not needed.
 
-    With several nodes also two of this rank's node, and one of the ranks with its place in every node.
+    gather and reduce: over all ranks; there are two so that an all-gather never waits for a reduction.
+    node_gather and node_reduce: over the ranks of this rank's node, if there are several nodes. across: over
+    the ranks with this rank's local rank, one in each node.
     """
 
     gather: str = ""
@@ -51,11 +53,12 @@ _groups: dict[int, Groups] = {}
 
 
 def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0) -> Groups:
-    """Meet the other ranks and make the groups; later calls return the same. A single rank opens no socket.
+    """Meet the other ranks and make the groups; later calls return the same groups. Collective.
 
-    timeout_seconds: limit of a collective. device: of the groups' tensors ("cuda:0" takes NCCL); Python
-    objects always travel through gloo. node_size: number of consecutive ranks that make a node, a divisor of
-    all; 0: all ranks. RuntimeError if the ranks do not meet.
+    timeout_seconds: limit of a collective. device: device of the groups' tensors; "cpu" uses gloo, others use
+    NCCL. Python objects always travel through gloo. node_size: number of consecutive ranks that form a node,
+    a divisor of the world size; 0: all ranks. With a single rank no socket is opened. RuntimeError if the
+    ranks do not meet.
     """
     if node_size not in _groups:
         with host_collective("making of the groups"):
@@ -64,11 +67,11 @@ def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0)
 
 
 def meet(timeout_seconds: float = 1800) -> None:
-    """Meet the other ranks, and make the group that carries objects; later calls do nothing.
+    """Meet the other ranks and make the default process group (gloo); later calls do nothing. Collective.
 
-    `join` does this, too; a call before it lets ranks compare the settings of the groups. Missing ranks are
-    told (rendezvous.py). RuntimeError if the ranks do not meet in time; ValueError for an environment that
-    makes no sense, and for ranks that cannot work together.
+    `join` also calls this. An earlier call allows ranks to compare their arguments before `join` uses them.
+    Missing ranks are named on stderr (rendezvous.py). RuntimeError if the ranks do not meet in time;
+    ValueError for inconsistent environment variables, and for ranks of different versions or world sizes.
     """
     place = launch()
     if place.world_size == 1:
@@ -93,17 +96,18 @@ def meet(timeout_seconds: float = 1800) -> None:
 
 
 def _leave_at_exit() -> None:
-    """Leave when a script ends: a thread of gloo that releases a tensor after Python would abort it.
+    """Close the groups at exit: a gloo thread that releases a tensor after Python has ended would abort.
 
-    Not after an exception: the other ranks may go on without this one, and nobody waits for them.
+    After an uncaught exception the groups stay open: other ranks may still run, and closing could wait for
+    them.
     """
     if not hasattr(sys, "last_type"):
         leave()
 
 
 _meetings = itertools.count()
-_THREADS_OF_A_GROUP, _GROUPS = 4, "a process group"  # torch 2.11 calls std::terminate where one is denied
-_REFUSALS_S = 5.0  # a launcher's store listens before there are ranks
+_THREADS_OF_A_GROUP, _GROUPS = 4, "a process group"  # torch 2.11 calls std::terminate if a thread is denied
+_REFUSALS_S = 5.0  # a launcher's store listens before ranks start, so a short wait is enough
 
 
 def _roll_call(place: Launch, timeout_seconds: float) -> Store:
@@ -127,10 +131,10 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Store:
 
 
 def _options_of(backend: str, timeout: timedelta) -> dist.ProcessGroupNCCL.Options | None:
-    """Make NCCL's options; gloo has none.
+    """Return NCCL's options; None for gloo.
 
-    NCCL's kernels go before waves of a product that wait for multiprocessors. torch warns on every rank when
-    the options name another timeout than the group.
+    The high-priority stream lets NCCL's kernels start before the waiting thread blocks of a GEMM. The timeout
+    is set because torch warns on every rank if the options have another timeout than the group.
     """
     if backend != "nccl":
         return None
@@ -152,7 +156,8 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     meet(timeout_seconds)
     timeout = timedelta(seconds=timeout_seconds)
     backend = "gloo" if device == "cpu" else "nccl"
-    # NCCL's own watchdog ends the process without a message from fastsft; the engine's comes first.
+    # NCCL's own watchdog would end the process without fastsft's message, so it gets more time than the
+    # engine's.
     slack = timedelta(seconds=0 if backend == "gloo" else 20)
 
     def group(ranks: list[int]) -> str:
@@ -163,13 +168,13 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
             timeout=timeout + slack,
             pg_options=_options_of(backend, timeout + slack),
         )
-        return str(getattr(made, "group_name", ""))  # a group without this rank has none
+        return str(getattr(made, "group_name", ""))  # a group without this rank has no name
 
     everyone = list(range(place.world_size))
     names = [group(everyone), group(everyone)]
     if node_size in (0, place.world_size):
         return Groups(*names)
-    # Every rank takes part in making every group, and keeps its own.
+    # torch requires every rank to call new_group for every group; a rank keeps the names of its own groups.
     nodes = [everyone[first : first + node_size] for first in everyone[::node_size]]
     for kind in (nodes, nodes, [everyone[place_in_node::node_size] for place_in_node in range(node_size)]):
         made = [(place.rank in ranks, group(ranks)) for ranks in kind]
@@ -178,13 +183,14 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
 
 
 def _prepare_environment(place: Launch) -> None:
-    """Set torchrun's variables for a SLURM step, and the interface of gloo if nobody chose one.
+    """Set torchrun's variables in a SLURM step, and gloo's network interface unless the user has set it.
 
-    Loopback when all ranks share a machine, else the one towards MASTER_ADDR: gloo itself would take the
-    address of the machine's name, which is often one that other machines cannot reach.
+    The interface is loopback if all ranks share a machine, else that of the route to MASTER_ADDR. gloo's own
+    choice is the address of the host name, which other machines often cannot reach.
     """
     check_network()
-    # The main thread says how a device failed; NCCL's own thread would abort the process before.
+    # The main thread reports a failed device; without this, NCCL's thread would abort the process before it
+    # can.
     os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
     host, port = meeting_place(os.environ)
     os.environ |= {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
@@ -195,7 +201,7 @@ def _prepare_environment(place: Launch) -> None:
 
 
 def leave() -> None:
-    """Close the groups, after the last collective."""
+    """Close the groups; called after the last collective."""
     _groups.clear()
     forget_own_store()
     if launch().world_size > 1:
@@ -206,12 +212,12 @@ def leave() -> None:
 
 
 def stay() -> None:
-    """Leave the groups open when the process ends."""
+    """Keep the groups open at exit: undo the registration of `leave`."""
     atexit.unregister(_leave_at_exit)
 
 
 def barrier() -> None:
-    """Wait until every rank is here."""
+    """Wait until every rank has made this call. Collective."""
     if launch().world_size > 1:
         import torch.distributed as dist
 
@@ -220,16 +226,18 @@ def barrier() -> None:
 
 
 def gather_objects(value: T, place: Launch | None = None) -> list[T]:
-    """Gather the value of every rank, in order of rank; collective. `place`: this process, if known better.
+    """Return the values of all ranks, in order of rank. Collective.
 
-    Values travel as data (plain_values.py), so that no peer can make a rank run something.
+    place: rank and world size of this process; None: those of the environment. Values are encoded as plain
+    data (plain_values.py), so that no peer can make a rank run code. TypeError on all ranks if a rank has a
+    value that cannot be encoded.
     """
     place = launch() if place is None else place
     if place.world_size == 1:
         return [value]
     try:
         mine = to_bytes(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # the others are on their way to the exchange
+    except (TypeError, ValueError, RuntimeError) as error:  # the other ranks wait in the exchange
         mine = to_bytes(Unsendable(str(error)))
     with host_collective("exchange of objects"):
         values = [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
@@ -255,13 +263,13 @@ def _gather_bytes(mine: bytes, world_size: int) -> list[bytes]:
 
 @contextlib.contextmanager
 def host_collective(what: str) -> Iterator[None]:
-    """Turn errors of torch inside into a CollectiveError that names rank, step, phase and `what`."""
+    """Convert a RuntimeError in the block into a CollectiveError that names rank, step, phase and `what`."""
     try:
         yield
     except RuntimeError as error:
         from fastsft import _C
 
-        if isinstance(error, _C.ThreadDeniedError):  # no rank but this one has anything to do with it
+        if isinstance(error, _C.ThreadDeniedError):  # it affects this rank only
             raise
         reason = str(error).splitlines()[0]
         raise _C.CollectiveError(

@@ -1,8 +1,8 @@
-"""Rank 0 works, and the others wait for it or take over its product.
+"""Work that rank 0 does first, while the other ranks wait for it or for its result.
 
-They wait through the store of the process group, outside any collective, so that --ddp_timeout does not
-count. The working rank counts its progress up in the store. The waiting ranks look at the count: it is their
-progress, too, so that the deadline of their phase (runtime/timeouts.py) ends them if that rank is stuck.
+They wait at the store of the process group, outside any collective, so that --ddp_timeout does not apply. The
+working rank increments a progress count in the store, and each change of it counts as progress of the waiting
+ranks. If the working rank is stuck, the deadline of the phase (runtime/timeouts.py) therefore ends them, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 _WAIT_SECONDS = 1
-_PULSE_SECONDS = 0.25  # progress is passed on no more often
+_PULSE_SECONDS = 0.25  # least time between two increments of the progress count
 _BEAT_SECONDS = 1.0
 _turn = count()
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Made(Protocol):
-    """The product of a job; `cache` is the file that other ranks read it from, and its key."""
+    """A result that other ranks can read. cache: (path, key) of its cache file; None if it has none."""
 
     cache: tuple[str, str] | None
 
@@ -44,10 +44,10 @@ Result = TypeVar("Result", bound=Made)
 
 
 def while_first_works(work: Callable[[], T]) -> T | None:
-    """Return the result of `work` on global rank 0; None elsewhere, once it is done. Every rank must call it.
+    """Return the result of `work` on rank 0, and None on other ranks, which wait for its end. Collective.
 
-    For work whose progress nobody can see, such as an upload: while the process lives it counts as progress.
-    Errors of `work` are raised on rank 0 alone.
+    For work without visible progress, such as an upload: it counts as progress that rank 0's process lives.
+    Errors of `work` are raised on rank 0 only.
     """
     place, name = launch(), f"fastsft/first/{next(_turn)}"
     if place.world_size == 1:
@@ -63,11 +63,11 @@ def while_first_works(work: Callable[[], T]) -> T | None:
 
 
 def relay(make: Callable[[], Result], take: Callable[[str], Result | None]) -> Result:
-    """Return the product of global rank 0, on every rank. Every rank must call it, in the same order.
+    """Return the result of `make` on every rank; rank 0 makes it, and other ranks read it. Collective.
 
-    `take(key)` reads the product that was made under `key`; None if this machine does not see it. Then the
-    first rank of the machine makes it again for its machine. A rank that hears of a failure makes the product
-    itself, and fails for the same reason.
+    take: reads the result that is cached under a key, and returns None if this machine does not see the
+    cache. In that case local rank 0 of the machine makes the result again for its machine. If a making rank
+    fails, the ranks that wait for it call `make` themselves, and so fail for the same reason.
     """
     place, name = launch(), f"fastsft/relay/{next(_turn)}"
     join()
@@ -99,7 +99,7 @@ def _make(make: Callable[[], Result], name: str) -> Result:
 
 
 class _Pulse:
-    """Passes the progress of this rank on to the ranks that wait for `name`."""
+    """A listener that reports the progress of this rank to the ranks that wait for `name`."""
 
     def __init__(self, name: str) -> None:
         self._key, self._last = _pulse_key(name), 0.0
@@ -113,7 +113,7 @@ class _Pulse:
 
 @contextmanager
 def _heartbeat() -> Iterator[None]:
-    """Note progress every second, on a thread that stops with the process, while the block runs."""
+    """Note progress every second while the block runs, on a thread that stops with the process."""
     ended = threading.Event()
 
     def beat() -> None:
@@ -130,9 +130,9 @@ def _heartbeat() -> Iterator[None]:
 
 
 def _wait_for(name: str) -> str:
-    """Return the text that is set under `name`. CollectiveError when the store is gone.
+    """Wait for the value of the key `name`, and return it. CollectiveError if the store has gone.
 
-    Many short waits instead of a long one: interrupts are heard, and the progress of the working rank.
+    Waits are short and repeated, so that interrupts and the progress of the working rank are noticed.
     """
     pulse = 0
     while True:

@@ -1,7 +1,7 @@
 """The rendezvous of all ranks at a store, before the first collective.
 
-Who is missing is told while the others wait; a rank that does not fit, a second process with the same RANK,
-and a process that refuses its own variables end it for everybody, within seconds.
+Waiting ranks name the missing ranks on stderr. The rendezvous fails on all ranks within seconds if a rank has
+another version or world size, if two processes have the same RANK, or if a process rejects its own variables.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from fastsft.runtime.threads import start_needed
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-_FORM = 1  # of the record; raised with every change of its content
+_FORM = 1  # version of the record that ranks exchange; increased with every change of its content
 _FIRST_WORD_S, _WORDS_S, _LOOK_S = 15.0, 60.0, 5.0
 _PAUSE_S, _LINGER_S, _PROBE_S, _KNOCK_S = 0.05, 1.0, 2.0, 5.0
-_ANSWER_S = 2.0  # for a process on another machine that has the same rank
-_LIMIT_S, _TELL_PAUSE_S = 15.0, 0.2  # of a process that tells the others why it leaves
+_ANSWER_S = 2.0  # to wait for the answer of a process on another machine that has the same rank
+_LIMIT_S, _TELL_PAUSE_S = 15.0, 0.2  # limits for a process that reports to the others why it exits
 
 
 def meeting_name(round: int) -> str:
-    """Return the first part of all keys of a rendezvous in the store."""
+    """Return the prefix of all store keys of a rendezvous. round: see `RollCall`."""
     return f"fastsft/meeting/{round}"
 
 
 class RollCall:
-    """The rendezvous of `world_size` ranks, of which this one is `rank`, at the store that `connect` returns.
+    """The rendezvous of this process, which is `rank` of `world_size`, at the store that `connect` returns.
 
-    where: host and port. version: of the program, which all must have. serves: this rank makes the store.
-    refusals_s: how long nobody may listen there; None without a limit. round: how often this process has met
-    others before; the ranks of one rendezvous agree on it. knock: connects as a client, without waiting long:
-    a rank that cannot make the store finds out whether another process has. restarts: see `Claim`.
+    where: host and port of the store. version: version of fastsft, which must be the same on all ranks.
+    serves: True if this rank makes the store. refusals_s: seconds for which connections may be refused; None:
+    no limit. round: number of earlier rendezvous of this process, the same on all ranks. knock: connects as a
+    client within seconds; a rank that cannot make the store uses it to find out whether another process with
+    its rank serves one. restarts: as in `Claim`.
     """
 
     def __init__(
@@ -76,15 +77,15 @@ class RollCall:
         self._met = threading.Event()
 
     def hold(self, limit_s: float, check: Callable[[], None] = lambda: None) -> Store:
-        """Wait until all ranks are here, and return the store; `check` is called all the while.
+        """Wait until all ranks have arrived, and return the store.
 
-        After 15 seconds, and then each minute, the lowest rank that is here says on stderr who is missing.
-        ValueError if a rank has another version or number of ranks, or two processes are the same rank, on
-        all that still wait; RuntimeError after `limit_s`.
+        check: called repeatedly while waiting; it may raise. After 15 seconds, and then every minute, the
+        lowest rank that has arrived names the missing ranks on stderr. ValueError on all waiting ranks if
+        versions or world sizes differ, or two processes have the same rank; RuntimeError after `limit_s`.
         """
         began = said = time.monotonic()
         pause = _FIRST_WORD_S
-        # A daemon: connecting can wait without a limit, and keeps no process from its end.
+        # A daemon thread: connecting may wait without limit, and must not keep the process from exiting.
         thread = threading.Thread(target=self._run, name="fastsft-meeting", daemon=True)
         start_needed(thread, "the meeting of the ranks")
         while not self._met.wait(_PAUSE_S):
@@ -111,7 +112,10 @@ class RollCall:
         self._met.set()
 
     def _connected(self) -> Store:
-        """Connect, a plain socket first: torch's own client fills the log while nobody listens."""
+        """Connect to the store.
+
+        A plain socket probes first, because torch's client logs every refused connection.
+        """
         began = time.monotonic()
         while not self._serves:
             try:
@@ -131,7 +135,7 @@ class RollCall:
             raise
 
     def _ask_who_serves(self, knock: Callable[[], Store]) -> None:
-        """ValueError if another process with this rank serves the store; a store of others is no fault."""
+        """Raise ValueError if the store at the address is served by another process with this rank."""
         with contextlib.suppress(RuntimeError):
             store, end = knock(), time.monotonic() + _KNOCK_S
             while time.monotonic() < end:
@@ -161,12 +165,12 @@ class RollCall:
             time.sleep(_PAUSE_S)
 
     def _compare(self, store: Store) -> bool:
-        """Count this rank as here if its record is that of rank 0; False until rank 0 has one."""
+        """Count this rank as arrived if its record equals that of rank 0. Return True once it is counted."""
         if not store.check([self._key(0)]):
             return False
         first = _read(store.get(self._key(0)))
         if first == self._record:
-            again = store.add(self._key(f"here/{self._rank}"), 1) > 1  # a rank that was started again
+            again = store.add(self._key(f"here/{self._rank}"), 1) > 1  # this rank was restarted
             store.add(self._key("here"), 0 if again else 1)
             return True
         if first.get("form") != _FORM:
@@ -184,12 +188,12 @@ class RollCall:
         if store.check([self._key("differs")]):
             told = json.loads(store.get(self._key("differs")))["told"]
         if told is not None:
-            if self._rank == 0:  # the store may go with it, and the others still read
+            if self._rank == 0:  # the others must read the reason before the store ends with rank 0
                 time.sleep(_LINGER_S)
             raise ValueError(told)
 
     def _look(self, store: Store) -> list[int] | None:
-        """Return the absent ranks, on the lowest rank that is here; None on the others."""
+        """Return the ranks that have not arrived; None if a lower rank has arrived and reports them."""
         if any(store.check([self._key(rank)]) for rank in range(self._rank)):
             return None
         return [rank for rank in range(self._world_size) if not store.check([self._key(rank)])]
@@ -198,7 +202,7 @@ class RollCall:
         return f"{self._name}/{name}"
 
     def _missing(self) -> str | None:
-        """Say what this rank waits for; None if another rank says it."""
+        """Return a phrase about what this rank waits for; None if another rank reports it."""
         place = f"{self._where[0]}:{self._where[1]}"
         if self._state != "waiting":
             return f"waiting for the store of rank 0 or of its launcher at {place}: {self._state}"
@@ -208,7 +212,7 @@ class RollCall:
 
 
 def _read(record: bytes) -> dict[str, object]:
-    """Parse a record; {} if it has an unknown form."""
+    """Parse a record; return {} if it is not a JSON object."""
     try:
         content = json.loads(record)
     except ValueError:
@@ -221,7 +225,7 @@ def _texts(record: Mapping[str, object]) -> dict[str, str]:
 
 
 def _namespace() -> str:
-    """Name the processes that see each other in /proc: those with the same text."""
+    """Return a text that is the same for processes that see each other in /proc."""
     with contextlib.suppress(OSError):
         return f"{machine()} {socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return f"{socket.gethostname()} {secrets.token_hex(8)}"
@@ -236,7 +240,7 @@ def _started(pid: int) -> str | None:
 
 @dataclass(frozen=True)
 class _Process:
-    """A process that says it is a rank."""
+    """A process that claims to be a rank, with the facts by which others can check whether it lives."""
 
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
@@ -245,7 +249,7 @@ class _Process:
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def lives(self) -> bool | None:
-        """True if it lives; None if this process cannot see it."""
+        """Return whether the process lives; None if it cannot be seen from this process."""
         if self.namespace != _namespace() or self.began is None:
             return None
         return _started(self.pid) == self.began
@@ -255,9 +259,10 @@ class _Process:
 
 
 class Claim:
-    """This process's word, in the store, that it is `rank` of `world_size`. name: of the rendezvous.
+    """This process's claim, written to the store, to be `rank` of `world_size`.
 
-    restarts: a launcher may start a rank again, so that a second process may come rightly.
+    name: prefix of the keys of the rendezvous. restarts: True if a launcher may restart ranks, so that a
+    second process with the same rank may be legitimate.
     """
 
     def __init__(self, name: str, rank: int, world_size: int, *, restarts: bool) -> None:
@@ -266,9 +271,10 @@ class Claim:
         self._mine = _Process()
 
     def take(self, store: Store, met: bool) -> None:
-        """Claim the rank; ValueError if another living process has it. met: all ranks were here already.
+        """Claim the rank. ValueError if another living process has claimed it.
 
-        A process that has ended loses its claim. One on another machine is asked whether it waits (`answer`).
+        met: True if all ranks had arrived before. The claim of an ended process is replaced. A process on
+        another machine is asked through the store whether it still waits (`answer`).
         """
         text = json.dumps(asdict(self._mine))
         held = bytes(store.compare_set(self.key, "", text)).decode()
@@ -286,7 +292,7 @@ class Claim:
         store.set(self.key, text)
 
     def answer(self, store: Store) -> None:
-        """Tell a process that has come with the same rank that this one waits; called now and then."""
+        """Answer a process that asks whether the holder of this rank still waits; called at every poll."""
         asked = f"{self.key}/asked"
         if store.check([asked]) and (nonce := bytes(store.get(asked)).decode()) != self._mine.nonce:
             store.set(f"{self.key}/lives/{nonce}", self._mine.nonce)
@@ -302,14 +308,15 @@ class Claim:
 
 
 def tell_waiting_ranks(reason: str, meeting: str, environ: Mapping[str, str] | None = None) -> None:
-    """Tell the ranks that wait why this process leaves: its own variables make no sense.
+    """Report to waiting ranks that this process exits because its environment variables are inconsistent.
 
-    Else they would wait until --ddp_timeout. meeting: name of the rendezvous. Tries for 15 seconds: the
-    process that serves the store may still be starting.
+    Without this report they would wait until --ddp_timeout. reason: the error message. meeting: prefix of the
+    keys of the rendezvous. Tries for 15 seconds, because the process that serves the store may still be
+    starting.
     """
     env = os.environ if environ is None else environ
     if "MASTER_ADDR" not in env and "SLURM_STEP_NUM_TASKS" not in env:
-        return  # nobody waits for a process alone
+        return  # a process without a launcher has no other ranks
     try:
         host, port = meeting_place(env)
     except ValueError:
@@ -317,9 +324,9 @@ def tell_waiting_ranks(reason: str, meeting: str, environ: Mapping[str, str] | N
     told = f"process {os.getpid()} on {socket.gethostname()} was started for this run and left: {reason}"
     word = json.dumps({"told": told, "run": run_names(env)})
     end = time.monotonic() + _LIMIT_S
-    # A daemon: torch's client waits without a limit for a server that accepts and says nothing.
+    # A daemon thread: torch's client waits without limit for a server that accepts and never answers.
     thread = threading.Thread(target=_tell, args=(host, port, f"{meeting}/refused", word, end), daemon=True)
-    with contextlib.suppress(RuntimeError):  # the system gives no thread
+    with contextlib.suppress(RuntimeError):  # raised if the system denies a thread
         thread.start()
         thread.join(_LIMIT_S)
 
@@ -336,7 +343,7 @@ def _tell(host: str, port: int, key: str, word: str, end: float) -> None:
 
 
 def word_of_refused(store: Store, meeting: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the word of a refused process of this run; None without one, or if it is of another run."""
+    """Return the report of `tell_waiting_ranks` by a process of this run; None if there is none."""
     key = f"{meeting}/refused"
     if not store.check([key]):
         return None
@@ -347,7 +354,7 @@ def word_of_refused(store: Store, meeting: str, environ: Mapping[str, str] | Non
 
 
 def _is_own(host: str) -> bool:
-    """True for an address of this machine: ranks that share it have a store that listens at loopback only."""
+    """True for an address of this machine, whose store may listen on loopback only."""
     with contextlib.suppress(OSError):
         socket.create_server((host, 0)).close()
         return True

@@ -1,4 +1,4 @@
-"""The stores at which ranks meet, and this process's second connection to the store of its group."""
+"""The stores at which ranks meet, and each process's second connection to the store of its process group."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store
-_CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # tried twice by torch
-_own: tuple[Store, BoundedStore] | None = None  # the default store, and our connection to it
+_CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # torch tries a connection twice
+_own: tuple[Store, BoundedStore] | None = None  # torch's default store, and the second connection to it
 _counted: tuple[weakref.ref[Store] | None, defaultdict[str, itertools.count[int]]] = (
     None,
     defaultdict(itertools.count),
@@ -32,11 +32,11 @@ _making = threading.Lock()
 
 
 class HeldPort:
-    """A free port of this machine for MASTER_PORT, kept from every other program until `close`.
+    """A free port of this machine for MASTER_PORT, reserved until `close`.
 
-    The socket is bound and never listens: the kernel gives its port to no program that asks for any port, and
-    with SO_REUSEADDR on both sides rank 0, which asks for this port, can listen on it. A port that is looked
-    up and released can be given away before rank 0 comes.
+    A socket is bound to the port and never listens. The kernel therefore assigns the port to no program that
+    asks for any free port, but rank 0 can listen on it, because both sockets set SO_REUSEADDR. A port that
+    was only looked up could be assigned to another program before rank 0 uses it.
     """
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class HeldPort:
         self.number = int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Release the port, once the ranks have met, or are gone; a second call does nothing."""
+        """Release the port, once the ranks have met or ended; a second call does nothing."""
         self._socket.close()
 
 
 def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Store:
-    """Make a TCPStore of rank 0 that listens on 127.0.0.1 only; torch's own accepts every machine.
+    """Make a TCPStore that rank 0 serves on 127.0.0.1 only; torch's own listens on all interfaces.
 
-    RuntimeError if the port is taken, or rank 0 does not come within the timeout.
+    RuntimeError if the port is in use, or if rank 0 does not serve the store within the timeout.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -79,9 +79,10 @@ def serves_store(env: Mapping[str, str]) -> bool:
 
 
 def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool) -> Store:
-    """Connect to the store at MASTER_ADDR and MASTER_PORT: torchrun's, or a store that rank 0 makes.
+    """Connect to the store at MASTER_ADDR and MASTER_PORT, which torchrun or rank 0 serves.
 
-    here: all ranks share this machine (`loopback_store`). Waits for the server, and for no other rank.
+    here: True if all ranks share this machine (`loopback_store`). Waits for the server, but not for other
+    ranks.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -97,9 +98,9 @@ def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool)
 
 
 def _of_attempt(store: Store) -> Store:
-    """Give each attempt of torchrun names of its own, as torch's rendezvous does.
+    """Prefix the keys with the number of torchrun's attempt, as torch's rendezvous does.
 
-    torchrun's store outlives the ranks that it starts again; keys of an earlier attempt are never read.
+    torchrun's store outlives a restart of the ranks, which must not read keys of an earlier attempt.
     """
     if not serves_store(os.environ):
         return store
@@ -109,7 +110,7 @@ def _of_attempt(store: Store) -> Store:
 
 
 def visitors_store(host: str, port: int, world_size: int) -> Store:
-    """Connect to the store at an address. RuntimeError, within seconds, if nobody serves one."""
+    """Connect to the store at an address as a client. RuntimeError, within seconds, if nobody serves it."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     timeout = timedelta(seconds=_PAUSES_SECONDS)
@@ -119,11 +120,11 @@ def visitors_store(host: str, port: int, world_size: int) -> Store:
 
 
 def own_store() -> BoundedStore:
-    """Return this process's second connection to its group's store, for threads next to the training.
+    """Return this process's second connection to the process group's store, for background threads.
 
-    A call that waits on the first connection keeps all other threads out; on this connection every call must
-    be quick, and callers wait no longer than they say, else as long as a collective may take. It is made
-    once: with the groups of `join`, or at the first call if another program made the group, without waiting.
+    A blocking call on the first connection would keep all other threads out. Calls on this one must therefore
+    be quick; each waits for the limit that its caller gives, by default as long as a collective may take. It
+    is opened once: when `join` makes the groups, or at the first call if another program made them.
     """
     from torch.distributed import distributed_c10d
 
@@ -139,7 +140,7 @@ def own_store() -> BoundedStore:
 
 
 def _connection(default: Store, usual: timedelta) -> Store:
-    """Clone the store with a short timeout: the usual one waits for a lost rank 0 like a collective."""
+    """Clone the store, with a short timeout for connecting, so that a lost rank 0 is noticed soon."""
     default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
     try:
         made: Store = default.clone()  # type: ignore[attr-defined]  # torch's stub has none
@@ -150,10 +151,10 @@ def _connection(default: Store, usual: timedelta) -> Store:
 
 
 def exchange_number(occasion: str) -> int:
-    """Count the calls for `occasion` since the process group was made, to give each exchange its own names.
+    """Return the number of earlier calls for `occasion` with this process group, for unique key names.
 
-    All ranks call in the same order, and a process that replaces a dead one in a new group begins with the
-    same number as the others.
+    All ranks must call this in the same order. Counts restart with each process group, so that a process that
+    replaces a dead one has the same numbers as the others.
     """
     from torch.distributed import distributed_c10d
 
@@ -168,12 +169,12 @@ def exchange_number(occasion: str) -> int:
 
 
 def open_own_store() -> None:
-    """Make the second connection now. RuntimeError if the store is gone, or silent."""
+    """Open the second connection now. RuntimeError if the store is gone or does not answer."""
     own_store().open(2 * _CONNECT_SECONDS + _PAUSES_SECONDS)
 
 
 def forget_own_store() -> None:
-    """Close the second connection, with the group: it keeps the store, which listens on rank 0."""
+    """Close the second connection, which would keep the store alive, and on rank 0 its listening port."""
     with _making:
         _close_own()
 
@@ -186,16 +187,16 @@ def _close_own() -> None:
 
 
 def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str, str] | None = None) -> bool:
-    """True if all ranks share this machine, and nobody else made a store for them, as torchrun does."""
+    """True if all ranks share this machine, and no launcher such as torchrun serves their store."""
     env = os.environ if environ is None else environ
     if serves_store(env) or local_world_size != world_size:
         return False
-    # Without LOCAL_WORLD_SIZE the number of ranks here is a guess.
+    # Without LOCAL_WORLD_SIZE, local_world_size is a guess, so MASTER_ADDR must confirm it.
     told = "LOCAL_WORLD_SIZE" in env or "RANK" not in env
     return told or env.get("MASTER_ADDR") in (None, "localhost", LOOPBACK)
 
 
 @functools.cache
 def machine() -> str:
-    """Name the running kernel, whose device numbers tell files apart; host names may be equal."""
+    """Return the boot id of this machine, which is unique, unlike a host name."""
     return _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()

@@ -1,8 +1,7 @@
-"""A store whose calls end in time, whatever its server does.
+"""A store whose calls end within a time limit, even if its server does not answer.
 
-torch's TCPStore waits for its server's answer without a limit, also when it connects and in a `wait` whose
-time is over, and keeps every other thread out meanwhile: if the server's process is frozen, so are its
-clients.
+torch's TCPStore waits for its server without limit, even while it connects and after the timeout of a `wait`,
+and blocks all other threads that use it. If the server's process is frozen, its clients would freeze, too.
 """
 
 from __future__ import annotations
@@ -26,7 +25,10 @@ T = TypeVar("T")
 
 
 class SilentStoreError(RuntimeError):
-    """The server of a store has not answered within `limit_s` seconds. doing: what the caller did."""
+    """The server of a store has not answered within `limit_s` seconds.
+
+    doing: phrase that begins the message.
+    """
 
     def __init__(self, limit_s: float, doing: str = "using the store") -> None:
         super().__init__(
@@ -37,11 +39,12 @@ class SilentStoreError(RuntimeError):
 
 
 class BoundedStore:
-    """A store whose calls are made by one thread, in order; a caller waits for `limit_s` at most.
+    """A store whose calls are made in order by one background thread, while callers wait for a limited time.
 
-    connect: returns the store, on that thread. limit_s: seconds, for calls without a limit of their own. When
-    the server goes on, a call that its caller gave up is made nevertheless, before any later call, so that
-    other ranks hear it. Safe from many threads. If `connect` raised RuntimeError, so does every call.
+    connect: returns the store; called on the background thread. limit_s: seconds that a call may take, unless
+    it has its own limit. A call that its caller has given up is still made once the server answers, before
+    any later call, so that other ranks see it. Thread-safe. If `connect` raises RuntimeError, every call
+    does.
     """
 
     def __init__(self, connect: Callable[[], Store], limit_s: float) -> None:
@@ -49,24 +52,24 @@ class BoundedStore:
         self._jobs: TimedQueue[Callable[[], None] | None] = TimedQueue()
         self._beats: dict[str, Beat] = {}
         self._connected: Future[Store] = Future()
-        # A daemon: a process that ends does not wait for a server that is silent.
+        # A daemon thread: the process must not wait at its end for a server that does not answer.
         self._thread = threading.Thread(target=self._work, args=(connect,), name="fastsft-store", daemon=True)
         start_needed(self._thread, "the store of the ranks")
 
     def open(self, limit_s: float) -> None:
-        """Wait for the connection. RuntimeError when there is none within `limit_s`."""
+        """Wait for the connection. RuntimeError if it is not open within `limit_s` seconds."""
         self._wait(self._connected, limit_s)
 
     def failed(self) -> bool:
-        """True if there will never be a connection."""
+        """True if connecting has failed, so that every call fails."""
         return self._connected.done() and self._connected.exception() is not None
 
     def run(self, work: Callable[[Store], T], limit_s: float | None = None) -> T:
-        """Return `work(store)`. SilentStoreError if it has not ended within `limit_s`."""
+        """Return `work(store)`. SilentStoreError if it has not ended within `limit_s` seconds."""
         return self._wait(self._put(work), self._limit_s if limit_s is None else limit_s)
 
     def later(self, work: Callable[[Store], object]) -> None:
-        """Queue `work(store)`, whose end nobody waits for, and whose failure nobody hears of."""
+        """Queue `work(store)` without waiting for it; its errors are ignored."""
         self._put(work)
 
     def set(self, key: str, value: str) -> None:
@@ -89,16 +92,16 @@ class BoundedStore:
 
     @contextlib.contextmanager
     def beating(self, key: str, seconds: float) -> Iterator[Beat]:
-        """Add 1 to `key` every so many seconds while the block runs, as a sign of life."""
+        """Add 1 to `key` every `seconds` seconds while the block runs, as a sign of life."""
         self._beats[key] = beat = Beat(seconds)
-        self.later(lambda store: None)  # the thread may be waiting without a limit
+        self.later(lambda store: None)  # wakes the thread, which may wait without limit for a job
         try:
             yield beat
         finally:
             del self._beats[key]
 
     def close(self) -> None:
-        """Close the connection after all calls; a silent call is waited for half a second only."""
+        """Close the connection after all queued calls; wait for them for at most half a second."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -113,7 +116,7 @@ class BoundedStore:
 
     def _wait(self, future: Future[T], limit_s: float) -> T:
         try:
-            # Twice: a process that was stopped itself finds its time over though the store had none.
+            # Twice: after this process was suspended, the first limit is over before the store could answer.
             for seconds in (limit_s, _GRACE_S):
                 with contextlib.suppress(TimeoutError):
                     return future.result(seconds)
@@ -121,7 +124,7 @@ class BoundedStore:
                 return future.result()
             raise SilentStoreError(limit_s)
         finally:
-            del future  # an error holds this frame, and must not hold itself
+            del future  # the error refers to this frame; this breaks the reference cycle
 
     def _work(self, connect: Callable[[], Store]) -> None:
         try:
@@ -133,7 +136,7 @@ class BoundedStore:
             del job
             for key, beat in list(self._beats.items()):
                 if beat.due():
-                    with contextlib.suppress(Exception):  # the next caller hears of a store that is gone
+                    with contextlib.suppress(Exception):  # if the store has gone, the next call raises
                         self._connected.result().add(key, 1)
 
     def _next(self) -> Callable[[], None] | None:
@@ -145,7 +148,7 @@ class BoundedStore:
 
 
 class _Job(Generic[T]):
-    """A call, and the future on which its caller waits."""
+    """A call of the store, and the future on which its caller waits."""
 
     def __init__(self, connected: Future[Store], work: Callable[[Store], T], future: Future[T]) -> None:
         self._connected, self._work, self._future = connected, work, future
@@ -159,7 +162,7 @@ class _Job(Generic[T]):
 
 
 class Beat:
-    """Times of the signs of life of this process. seconds: the least time between two signs."""
+    """The times of this process's signs of life. seconds: least time between two signs."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._last, self._longest = seconds, time.monotonic(), 0.0
@@ -174,5 +177,5 @@ class Beat:
         return True
 
     def longest_gap(self) -> float:
-        """Return the longest time without a sign of life until now, in seconds."""
+        """Return the longest time between two signs of life so far, in seconds."""
         return max(self._longest, time.monotonic() - self._last)

@@ -1,4 +1,4 @@
-"""The torchrun job of the ranks, which starts them again after a failure (`--max-restarts`)."""
+"""The identity of the torchrun job that started the ranks, and may restart them (`--max-restarts`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 
 
 def own_start(environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:
-    """Name the torchrun process that started this rank, and the start; None without torchrun.
+    """Return ids of the torchrun process that started this rank, and of the start; None without torchrun.
 
-    The log folder identifies the process, because it alone has it (.../<run id>_<random>/attempt_N/<rank>/
-    error.json); the run's id is "none" if nobody chose one. The number of the attempt does not count starts
-    because of another machine, but each start has sessions of its own.
+    The process is identified by its log folder (.../<run id>_<random>/attempt_N/<rank>/error.json), which no
+    other process has; the run id alone is "none" unless the user chose one. The start is identified by
+    attempt and session id, because torchrun does not count restarts that another machine caused as attempts.
     """
     env = os.environ if environ is None else environ
     path = env.get(_ERROR_FILE)
@@ -31,15 +31,15 @@ def own_start(environ: Mapping[str, str] | None = None) -> tuple[str, str] | Non
 
 
 def starts_of_job() -> dict[str, str]:
-    """Return the torchrun processes of all ranks, each with the start of its first rank. Collective."""
+    """Return the id of each torchrun process, with the start of its lowest rank. Collective."""
     starts = [start for start in gather_objects(own_start()) if start is not None]
     return dict(reversed(starts))
 
 
 def is_restart(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """True if the ranks `now` are of the same job as the ranks `before`, and were started after them.
+    """True if `now` and `before`, from `starts_of_job`, are different starts of one job.
 
-    A job goes on while any of its torchrun processes lives.
+    A job continues while any of its torchrun processes lives, so one common process is enough.
     """
     common = before.keys() & now.keys()
     return bool(common) and all(before[agent] != now[agent] for agent in common)

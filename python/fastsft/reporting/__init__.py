@@ -1,1 +1,1 @@
-"""Output of a run for its user: start page, progress, log lines, curves and end page."""
+"""Output of a run for the user: start page, progress, log lines, loss curves and end page."""

@@ -1,6 +1,7 @@
-"""Charts as inline SVG: curves over optimizer steps, and bars over ranges of integers.
+"""Draws charts as inline SVG: curves over optimizer steps, and bars over ranges of integers.
 
-Line charts have the text colour of their page, and so fit light and dark pages; bar charts have its style.
+Line charts take the text colour of their page, so that they fit light and dark pages. Bar charts take their
+colours from the page's CSS.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from html import escape
 from itertools import accumulate, pairwise
 
 WIDTH = 760
-NARROW = 380  # for the screen of a phone
+NARROW = 380  # chart width for the screen of a phone
 LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 42
 _LABEL_ROOM = 62
-_LABELLED = 200  # least height of charts whose epochs are labelled
+_LABELLED = 200  # only charts of at least this height have labels at their epochs
 _FONT: dict[str, object] = {"font_family": "system-ui,sans-serif", "font_size": 12}
 _BARS_LEFT, _BARS_RIGHT, _BARS_TOP, _BARS_BOTTOM = 54, 480, 20, 120
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over optimizer steps; steps grow, values are finite."""
+    """Values over optimizer steps. steps: in increasing order. values: finite."""
 
     steps: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
@@ -31,13 +32,14 @@ class Curve:
         return len(self.steps)
 
     def best(self) -> tuple[int, float] | None:
-        """Return step and value at the minimum."""
+        """Return the step and value of the minimum; None if the curve has no points."""
         return min(zip(self.steps, self.values, strict=True), key=lambda point: point[1], default=None)
 
     def smoothed(self, span: float | None = None) -> Curve:
-        """Return an exponential mean over about `span` points to both sides, which does not lag.
+        """Return the curve's exponential mean over about `span` points on both sides.
 
-        span: default a twentieth of all points, at least 3.
+        Because both sides count, the mean does not lag behind. span: by default a twentieth of all points, at
+        least 3.
         """
         keep = 1 - 1 / max(span or len(self) / 20, 3)
         before = _decaying_sums(self.values, keep)
@@ -52,7 +54,10 @@ class Curve:
         return Curve(self.steps, values)
 
     def thinned(self, most: int = 1000) -> Curve:
-        """Return about `most` points: each stretch keeps minimum and maximum, so that no spike is lost."""
+        """Return a curve with about `most` points.
+
+        The minimum and the maximum of each stretch are kept, so that no spike is lost.
+        """
         if len(self) <= most:
             return self
         stretch = math.ceil(2 * len(self) / most)
@@ -66,13 +71,16 @@ class Curve:
 
 
 def _decaying_sums(values: tuple[float, ...], keep: float) -> list[float]:
-    """Return running sums of `values`; each step multiplies the sum before by `keep`."""
+    """Return running sums of `values`, in which each step first multiplies the previous sum by `keep`."""
     return list(accumulate(values, lambda total, value: keep * total + value))
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve with its look. has_marks: a dot at every point, for curves of few points."""
+    """A curve and how it is drawn.
+
+    has_marks: True to draw a dot at every point, for curves with few points.
+    """
 
     name: str
     curve: Curve
@@ -83,7 +91,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axes:
-    """Ranges of steps and values, mapped to coordinates in the picture."""
+    """The ranges of steps and values in a chart, and their mapping to coordinates in pixels."""
 
     steps: tuple[float, float]
     values: tuple[float, float]
@@ -92,7 +100,7 @@ class Axes:
 
     @classmethod
     def around(cls, lines: Sequence[Line], last_step: int, height: int, width: int = WIDTH) -> Axes:
-        """Return axes from step 0 to `last_step`, with a margin above and below the values."""
+        """Return axes from step 0 to `last_step`, with a margin above and below the lines' values."""
         values = [value for line in lines for value in line.curve.values]
         low, high = min(values), max(values)
         margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
@@ -100,7 +108,7 @@ class Axes:
 
     @property
     def right(self) -> int:
-        """Right end."""
+        """x coordinate at the axis's right end."""
         return self.width - RIGHT
 
     def x(self, step: float) -> float:
@@ -123,7 +131,7 @@ def line_chart(
     height: int = 220,
     width: int = WIDTH,
 ) -> str:
-    """Return a chart, "" if no line has a point. epochs: (epoch, step) for vertical marks."""
+    """Return the chart as SVG; "" if no line has a point. epochs: (epoch, step) of each vertical mark."""
     drawn = [line for line in lines if len(line.curve)]
     if not drawn:
         return ""
@@ -153,7 +161,7 @@ def _grid(axes: Axes) -> Iterator[str]:
 
 
 def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    free: float = LEFT  # last label's right end
+    free: float = LEFT  # right end of the last label
     for epoch, step in epochs[:: len(epochs) // 10 + 1]:
         x = axes.x(step)
         if x > axes.right + 1:
@@ -165,7 +173,7 @@ def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
 
 
 def _title(title: str, lines: Sequence[Line], axes: Axes) -> Iterator[str]:
-    begin = LEFT if axes.width == WIDTH else 8  # narrow charts need the room for line names
+    begin = LEFT if axes.width == WIDTH else 8  # narrow charts need this space for the names of lines
     yield _element("text", escape(title), x=begin, y=15, **_FONT, font_weight=600, fill="currentColor")
     if len(lines) == 1 and lines[0].name == title:
         return
@@ -194,7 +202,7 @@ def _line(axes: Axes, line: Line) -> Iterator[str]:
 
 
 def _cursor(axes: Axes) -> str:
-    """Return the vertical line that the page's script moves to the pointer."""
+    """Return the hidden vertical line that the page's script shows at the mouse pointer."""
     return _element(
         "line", class_="cursor", x1=0, y1=TOP, x2=0, y2=axes.height - BOTTOM, stroke="currentColor",
         stroke_opacity="0.5", visibility="hidden",
@@ -225,7 +233,7 @@ class Bar:
 
 
 def bar_chart(title: str, bars: Sequence[Bar], most: int) -> str:
-    """Return a chart with rows upwards and tokens to the right, whose axis ends at `most`."""
+    """Return the chart as SVG: row counts over token counts. most: where the token axis ends."""
     columns = "".join(_columns(bars))
     axes = _bar_axes(bars, title.lower(), most)
     return _element("svg", columns + axes, viewBox="0 0 480 150", role="img", aria_label=title)
@@ -258,7 +266,10 @@ def _bar_axes(bars: Sequence[Bar], name: str, most: int) -> str:
 
 
 def _element(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an SVG element; floats are coordinates with one decimal, `_` in names becomes `-`."""
+    """Return an SVG element.
+
+    Floats are written with one decimal, as coordinates. In attribute names, `_` becomes `-`.
+    """
     texts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{f"{value:.1f}" if isinstance(value, float) else value}"'
         for key, value in attributes.items()
@@ -267,7 +278,7 @@ def _element(name: str, content: str = "", /, **attributes: object) -> str:
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return multiples of 1, 2 or 5 times a power of ten within [low, high], at most `most`."""
+    """Return at most `most` ticks in [low, high]: multiples of 1, 2 or 5 times a power of ten."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low] if math.isfinite(low) else []
     raw = (high - low) / max(most - 1, 1)
@@ -280,7 +291,7 @@ def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def tick_text(value: float, ticks: list[float]) -> str:
-    """Return `value` with the decimals that tell `ticks` apart; small and large values as 2e-05."""
+    """Return `value` with as many decimals as distinguish the ticks; tiny and huge values look like 2e-05."""
     width = min((abs(b - a) for a, b in pairwise(ticks)), default=abs(value) or 1.0)
     largest = max((abs(tick) for tick in ticks), default=abs(value))
     if largest and (largest < 1e-3 or largest >= 1e6):

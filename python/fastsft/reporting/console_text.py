@@ -1,4 +1,4 @@
-"""Text for consoles: durations, columns, and log entries."""
+"""Formats text for consoles: durations, columns and log entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def duration_text(seconds: float) -> str:
-    """Return a text like 12 s, 3 min 20 s, 2 h 05 min or 3 d 4 h."""
+    """Return a duration as text, such as 12 s, 3 min 20 s, 2 h 05 min or 3 d 4 h."""
     left = max(round(seconds), 0)
     if left < _MINUTE:
         return f"{left} s"
@@ -30,14 +30,17 @@ def duration_text(seconds: float) -> str:
 
 
 def page_width() -> int:
-    """Return COLUMNS, else the terminal's width, else 110."""
+    """Return the column count: COLUMNS if set, else the terminal's width, else 110."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns
     return _WIDTH_WITHOUT_TERMINAL
 
 
 def columns(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """Return a row for each pair; long texts are wrapped. Labels are bold on a terminal."""
+    """Return a table with a row for each (label, text); long texts are wrapped.
+
+    Labels are bold if standard output is a terminal with colours.
+    """
     text_width = max((width or page_width()) - _LABEL_WIDTH, 20)
     bold = has_colour(sys.stdout)
     lines = []
@@ -50,14 +53,14 @@ def columns(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap at words; long words stay whole, because readers copy paths."""
+    """Wrap the text between words. Long words are not broken, so that paths can be copied."""
     if len(text) <= width or "  " in text:  # a table keeps its columns
         return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def console_line(logs: dict[str, Any]) -> str:
-    """Return a log as transformers 4.x prints it: a dictionary with the loss rounded to four decimals."""
+    """Return a log entry as transformers 4.x prints it: a dictionary with rounded loss and epoch."""
     places = {"loss": 4, "epoch": 2}
     shown = {
         name: round(value, places[name]) if name in places and value is not None else value
@@ -68,7 +71,7 @@ def console_line(logs: dict[str, Any]) -> str:
 
 
 def readable_line(logs: dict[str, Any], step: int, width: int) -> str:
-    """Return a log for a terminal with `width` columns, with four significant digits, wrapped."""
+    """Return a log entry for a reader, rounded, and wrapped to `width` columns of a terminal."""
     texts = [f"{name} {_short(name, value)}" for name, value in logs.items() if name != "total_flos"]
     line = f"step {step}: {', '.join(texts)}"
     return textwrap.fill(line, max(width - 1, 20), subsequent_indent="    ", break_long_words=False)

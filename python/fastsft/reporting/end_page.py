@@ -1,4 +1,4 @@
-"""The end page: result and files of a run, and how to open and use them."""
+"""The end page of a run: its result, its files, and how to open and use the model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fastsft.runtime.regular_files import read_json_object
 if TYPE_CHECKING:
     from fastsft.reporting.reported_run import ReportedRun
 
-_NO_WRAPPING = 10_000  # columns, so that lines to be copied are not wrapped
+_NO_WRAPPING = 10_000  # more columns than any line, because these lines are to be copied
 
 
 def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bool = False) -> str:
-    """Return the run's result, its files, and how to open them.
+    """Return the page: the run's result, its files, and how to open them.
 
-    merged: the merged model's directory; without a merged model, the page shows the merge command.
-    keeps_last: the requested best weights could not be loaded.
+    merged: the directory of the merged model; if None, the page shows the merge command for an adapter.
+    keeps_last: True if the best weights were requested and could not be loaded.
     """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
@@ -56,7 +56,7 @@ def _totals(trainer: ReportedRun) -> Iterator[str]:
 
 
 def _best(trainer: ReportedRun) -> str:
-    """Return the best loss; "" if the run is ruined, or no loss had targets."""
+    """Return the best loss as text; "" if the model is ruined, or if no logged loss had targets."""
     state, diluted = trainer.state, trainer.stepper.losses.diluted
     measured = [
         entry for entry in state.log_history if "loss" not in entry or entry.get("step") not in diluted
@@ -73,7 +73,7 @@ def _best(trainer: ReportedRun) -> str:
 
 
 def written(directory: Path) -> Iterator[str]:
-    """Yield the directory and its files: weights with their size, other files by name."""
+    """Yield lines that name the directory, its weight files with their total size, and its other files."""
     files = sorted(path for path in directory.glob("*") if path.name[0] != ".") if directory.is_dir() else []
     weights = [path for path in files if path.suffix in (".safetensors", ".bin")]
     checkpoints = [path.name for path in files if path.is_dir() and path.name.startswith("checkpoint-")]
@@ -89,7 +89,7 @@ def written(directory: Path) -> Iterator[str]:
 
 
 def how_to_open(directory: Path) -> Iterator[str]:
-    """Yield the Python lines that open a model."""
+    """Yield the Python lines that open the model in `directory`."""
     slow = "" if (directory / "tokenizer.json").exists() else ", use_fast=False"
     path, config = str(directory.absolute()), directory / "config.json"
     is_whole = config.is_file() and is_vision_text(read_json_object(config))
@@ -100,7 +100,7 @@ def how_to_open(directory: Path) -> Iterator[str]:
 
 
 def how_to_open_adapter(directory: Path) -> Iterator[str]:
-    """Yield the Python lines that open an adapter."""
+    """Yield the Python lines that open the adapter in `directory`."""
     yield "from peft import AutoPeftModelForCausalLM"
     yield f'model = AutoPeftModelForCausalLM.from_pretrained("{directory.absolute()}")'
 
@@ -112,5 +112,5 @@ def merge_command(directory: Path) -> str:
 
 
 def talk_command(directory: Path) -> str:
-    """Return the chat command, to be typed in the working directory of the run."""
+    """Return the chat command, which works in the run's working directory."""
     return f"fastsft chat {shlex.quote(str(directory))}"

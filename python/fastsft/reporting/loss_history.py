@@ -1,4 +1,4 @@
-"""Curves of a run: read from `log_history`, and drawn as SVG panels."""
+"""Reads a run's curves from `log_history`, and draws them as SVG panels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from fastsft.reporting.chart import WIDTH, Curve, Line, line_chart
 
 @dataclass(frozen=True)
 class LossHistory:
-    """All curves of a run. evaluations: by name, `eval` or `eval_<data set>`. epochs: (epoch, first step)."""
+    """All curves of a run.
+
+    evaluations: loss curves by name, `eval` or `eval_<data set>`. epochs: (number of epochs, step at their
+    end).
+    """
 
     train: Curve = field(default_factory=Curve)
     evaluations: dict[str, Curve] = field(default_factory=dict)
@@ -22,7 +26,7 @@ class LossHistory:
 
     @classmethod
     def of(cls, log_history: Iterable[Mapping[str, Any]]) -> LossHistory:
-        """Read the entries of trainer_state.json; values that are not finite leave a gap."""
+        """Read the log entries of trainer_state.json; values that are not finite are left out."""
         entries = [entry for entry in log_history if isinstance(entry.get("step"), int)]
         names = sorted({name for entry in entries for name in entry if _is_evaluation(name)})
         return cls(
@@ -59,7 +63,7 @@ def _curve(entries: list[Mapping[str, Any]], name: str) -> Curve:
 
 
 def _epochs(entries: list[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """Return the nearest step for each whole epoch, computed from logged epochs."""
+    """Return (epoch, nearest step) for each whole epoch, computed from the last logged epoch."""
     logged = [
         (float(entry["epoch"]), entry["step"]) for entry in entries if entry.get("epoch") and entry["step"]
     ]
@@ -73,12 +77,12 @@ def _epochs(entries: list[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
 _TRAIN = "#4285f4"
 _EVALUATIONS = ("#e8710a", "#b8860b", "#c2185b", "#00838f")
 _RATE, _NORM = "#8e63ce", "#1e9e6a"
-_FEW = 40  # curves with fewer points need no smoothing
+_FEW = 40  # curves with at most this many points are not smoothed
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart: title, lines, and height in pixels."""
+    """A chart. height: in pixels."""
 
     title: str
     lines: tuple[Line, ...]
@@ -86,7 +90,7 @@ class Panel:
 
 
 def panels(history: LossHistory) -> list[Panel]:
-    """Return the panels that have points, loss first."""
+    """Return the panels whose curves have points; the loss comes first."""
     raw, smooth = history.train, history.train.smoothed()
     many = len(raw) > _FEW
     loss = [Line("train", raw, _TRAIN, 0.35 if many else 1.0, has_marks=not many)]
@@ -105,7 +109,10 @@ def panels(history: LossHistory) -> list[Panel]:
 def drawing(
     history: LossHistory, last_step: int | None = None, *, only_loss: bool = False, width: int = WIDTH
 ) -> str:
-    """Return the panels as SVG, each below the last. last_step: right end, default the last logged step."""
+    """Return the panels as SVG, one below the other.
+
+    last_step: the right end of the charts; by default the last logged step.
+    """
     end = last_step or history.last_step()
     shown = panels(history)[:1] if only_loss else panels(history)
     return "".join(

@@ -1,4 +1,4 @@
-"""`loss.html` and `loss.png`: a run's curves in its output directory."""
+"""Writes `loss.html` and `loss.png`, which show a run's curves, into its output directory."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _PICTURE_INCHES, _DOTS_PER_INCH = 9.0, 110
 
 
 class LossReports(TrainerCallback):
-    """Callback that writes the curves at saves and at the end, also if a run ends early.
+    """Callback that writes the curves at saves and at a run's end, even an early end.
 
-    Only global rank 0 writes, with --plot_loss. If the files cannot be written, a warning says so once.
+    Only global rank 0 writes, and only with --plot_loss. If the files cannot be written, one warning says so.
     """
 
     def __init__(self, title: str, model: str = "") -> None:
-        """Prepare to write. model: the model's directory, named on the page."""
+        """Prepare to write. title: heading of the page. model: the model's directory, shown on the page."""
         self._title, self._model = title, model
         self._started = self._written_at = time.monotonic()
 
@@ -99,9 +99,10 @@ def write_loss_files(
     seconds: float,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """Write loss.html, and loss.png if matplotlib is installed. OSError if `directory` takes no files.
+    """Write loss.html, and loss.png if matplotlib is installed. OSError if `directory` is not writable.
 
-    about: additional cards, as from `run_facts`.
+    outcome: state of the run, such as FINISHED. seconds: duration of the run. about: names and texts of
+    further cards, as from `run_facts`.
     """
     history = LossHistory.of(state.log_history)
     shown = {**facts(state, history, outcome, seconds), **(about or {})}
@@ -121,7 +122,7 @@ def write_loss_files(
 
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
-    """Return settings that help to read the curves."""
+    """Return names and texts for settings that help to read the curves."""
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
     about = {
@@ -149,7 +150,10 @@ def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: floa
 def loss_page(
     history: LossHistory, title: str, facts: Mapping[str, str], max_steps: int, talk: str = ""
 ) -> str:
-    """Return the page. facts: names and texts for the cards. talk: the chat command after the end."""
+    """Return the HTML page.
+
+    facts: names and texts of the cards. talk: the chat command, shown if the run has finished.
+    """
     cards = "".join(card(html_text(name), html_text(value)) for name, value in facts.items())
     end = max(history.last_step(), 0) or max_steps
     drawn = {name: drawing(history, end, width=width) for name, width in _PAGE_WIDTHS.items()}
@@ -166,7 +170,7 @@ def loss_page(
 
 
 def _points(history: LossHistory) -> dict[str, list[list[float]]]:
-    """Return steps and values by name, for the tip at the pointer."""
+    """Return [steps, values] of each curve by name, which the page's script shows at the mouse pointer."""
     curves = {
         "loss": history.train,
         "smoothed": history.train.smoothed(),
@@ -187,7 +191,10 @@ def has_matplotlib() -> bool:
 
 
 def loss_picture(history: LossHistory, title: str) -> bytes:
-    """Return a PNG; `history` is not empty. Needs no display and changes no global state."""
+    """Return the curves as a PNG file, without a display and without changing matplotlib's global state.
+
+    `history` must not be empty.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Metrics in files and tables, as transformers 4.57 writes and prints them."""
+"""Writes and prints metrics in the form of transformers 4.57."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return readable values: h:mm:ss for runtimes, GF for total_flos, four decimals for other floats."""
+    """Return the metrics as readable values.
+
+    Runtimes become h:mm:ss, total_flos becomes GF, memory becomes MB, other floats are rounded to four
+    decimals.
+    """
     return {name: _readable(name, value) for name, value in metrics.items()}
 
 
@@ -38,7 +42,7 @@ def metrics_table(split: str, metrics: Mapping[str, Any]) -> str:
 def write_metrics(
     directory: str | Path, split: str, metrics: Mapping[str, Any], *, combined: bool = True
 ) -> None:
-    """Write `<split>_results.json` in `directory`; if `combined`, update all_results.json, too."""
+    """Write `<split>_results.json` into `directory`. combined: True to update all_results.json, too."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / f"{split}_results.json", metrics)
@@ -59,7 +63,7 @@ def _readable(name: str, value: float) -> float | str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the metrics from earlier splits; archive an unreadable file."""
+    """Return the metrics that the file has from earlier splits; archive an unreadable file."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -87,15 +91,15 @@ class FinishedTrainer(Protocol):
     def save_metrics(self, split: str, metrics: dict[str, float]) -> None: ...
 
 
-_OF_RUN = ("epoch", "train_loss")  # equal in all processes that end the same training
+_OF_RUN = ("epoch", "train_loss")  # equal for every process that finishes the same training
 
 
 def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
-    """Write train_results.json, eval_results.json after an evaluation, and all_results.json, on rank 0.
+    """Write train_results.json, all_results.json and, after an evaluation, eval_results.json. Rank 0 writes.
 
-    A resumed run without steps left copies train_results.json from the run that made the steps, which may
-    have stopped before all_results.json. Without such a file, or if the file belongs to another run or other
-    steps, this run's metrics are written.
+    If a resumed run had no steps left, the metrics in train_results.json of the run that made the steps are
+    kept and written again, because that run may have ended before it wrote all_results.json. If there is no
+    such file, or if it belongs to another training, this run's metrics are written.
     """
     trained = trainer.state.global_step != trainer.progress.pace.first_step
     before = {} if trained else _measured_before(Path(trainer.args.output_dir or "."), output.metrics)
@@ -107,7 +111,7 @@ def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
 
 
 def _measured_before(folder: Path, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return train_results.json if written by the same training, else {}."""
+    """Return what train_results.json contains if the same training wrote the file, else {}."""
     try:
         metrics_before = read_json_object(folder / "train_results.json")
     except (ValueError, OSError):

@@ -1,4 +1,4 @@
-"""HTML pages that load nothing: style, script and data are inside."""
+"""Builds HTML pages that contain their style, script and data, and load nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fastsft.runtime.terminal import one_line
 
 
 def html_page(title: str, body: str, data: tuple[str, object], files: tuple[str, str]) -> str:
-    """Return a page.
+    """Return an HTML page.
 
-    body: HTML. data: an element id and a value, which the script reads there as JSON. files: package and stem
-    for style (.css) and script (.js).
+    body: HTML. data: (element id, value); the page's script reads the value as JSON from that element.
+    files: (package, file name without ending) of the style (.css) and the script (.js).
     """
     name, value = data
     return (
@@ -26,18 +26,18 @@ def html_page(title: str, body: str, data: tuple[str, object], files: tuple[str,
 
 
 def html_text(text: str) -> str:
-    """Return `text` for HTML, with control characters as escapes."""
+    """Return `text` escaped for HTML, with control characters written as escape sequences."""
     return escape(one_line(text))
 
 
 def card(name: str, value: str, more: str = "") -> str:
-    """Return a number with its name above and `more` below; all three are HTML."""
+    """Return a card that shows `value`, with `name` above and `more` below it; all three are HTML."""
     small = f"<small>{more}</small>" if more else ""
     return f'<div class="card"><span>{name}</span><b>{value}</b>{small}</div>'
 
 
 def _json(value: object) -> str:
-    """Return JSON that cannot end the element around."""
+    """Return JSON without characters that could end the surrounding script element."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

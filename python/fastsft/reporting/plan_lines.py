@@ -1,4 +1,4 @@
-"""A memory plan and its predicted speed as lines."""
+"""Formats a memory plan and its predicted speed as lines of text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from fastsft.planning.time_model import CENTRAL, HIGH, LOW, predict, why_not
 
 
 def memory_table(plan: MemoryPlan, room: MemoryBudget | None = None) -> list[str]:
-    """Return a line for each part, largest first, then the sums, and the memory of a rank in `room`.
+    """Return a line for each part of the plan, the largest first, then lines with the sums.
 
-    For generic models, activations and their sum are estimates.
+    room: memory that a rank may use, shown next to the sums. For generic models, activations and sums are
+    estimates.
     """
     parts = [*plan.parts.items(), ("attention scratch", plan.outside)]
     rows = sorted(((name, size) for name, size in parts if size > 0), key=lambda row: -row[1])
@@ -27,7 +28,7 @@ def memory_table(plan: MemoryPlan, room: MemoryBudget | None = None) -> list[str
 
 
 def how_held(setting: EngineSettings) -> str:
-    """Return ranks, strategy and precision as text."""
+    """Return number of ranks, sharding strategy and precision as text."""
     state = setting.state
     facts = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
     if setting.world_size > 1:
@@ -54,7 +55,10 @@ def _sum(name: str, size: int, of: int | None) -> str:
 
 
 def speed_lines(plan: MemoryPlan) -> list[str]:
-    """Return lines about tokens per second, time shares, and assumptions. The plan's setting has a GPU."""
+    """Return lines about predicted tokens per second, time by purpose, and assumptions.
+
+    The plan's setting must have a GPU.
+    """
     gpu, ranks = plan.setting.gpu, plan.setting.world_size
     assert gpu is not None
     if reason := why_not(plan):
@@ -76,7 +80,7 @@ def speed_lines(plan: MemoryPlan) -> list[str]:
 
 
 def speed_record(plan: MemoryPlan) -> dict[str, Any]:
-    """Return the prediction as JSON values; {} without a GPU or a prediction."""
+    """Return the predicted speed as values for JSON; {} if the GPU is unknown or there is no prediction."""
     gpu = plan.setting.gpu
     if gpu is None or why_not(plan):
         return {}
@@ -92,7 +96,7 @@ def speed_record(plan: MemoryPlan) -> dict[str, Any]:
 
 
 def _rounded(number: float) -> str:
-    """Return a number with three significant digits."""
+    """Return the number as text, rounded to three significant digits."""
     return f"{float(f'{number:.3g}'):,.0f}"
 
 

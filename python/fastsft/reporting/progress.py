@@ -1,4 +1,4 @@
-"""Progress of a run on global rank 0: measures steps, and updates displays."""
+"""Measures a run's steps, and shows its progress on global rank 0."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _SECONDS_BETWEEN_SHOWS = 0.1
 
 
 class Progress(TrainerCallback):
-    """Callback that keeps and shows the run's `status`; `pace` has its times and tokens.
+    """Callback that updates and shows the run's `status`; `pace` measures times and tokens.
 
-    stream: the terminal, default standard error. work: for MFU, None if the device's peak is unknown.
+    stream: the terminal; default: standard error. work: FLOPs, from which MFU is computed; None if the
+    device's peak is unknown.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Progress(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **_: object,
     ) -> None:
-        """Show a log; the log with train_runtime stops the clock."""
+        """Show a log entry; the entry with train_runtime, the last of a training, stops the clock."""
         if logs is not None and "train_runtime" in logs:
             self.pace.stop()
         if logs is None or not self._displays:
@@ -91,14 +92,15 @@ class Progress(TrainerCallback):
     def on_train_stopped(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Close the bar, so that an error is printed below."""
+        """Close the progress bar, so that an error message is printed below the bar."""
         self._end()
 
     @contextmanager
     def phase(self, name: str, detail: str = "") -> Iterator[Callable[[int, int], None]]:
-        """Time work between steps, such as `evaluating`; yield a function that shows (done, total).
+        """Time work between steps, such as `evaluating`; yield a function (done, total) that shows progress.
 
-        Its time belongs to no step, and its mean counts for the time left.
+        The time is not counted as step time. The mean over phases of one name is used to predict the time
+        left.
         """
         self._on_displays(lambda display: display.note(f"{name} {detail}".strip(), self.status))
         self._set_phase(name)
@@ -109,7 +111,7 @@ class Progress(TrainerCallback):
             self._set_phase("")
 
     def tokens_per_second(self) -> float:
-        """Return tokens per second over all ranks since the run began, without padding."""
+        """Return tokens per second since the run began, over all ranks and without padding."""
         return self.pace.overall_tokens_per_second()
 
     def _set_phase(self, text: str, at_once: bool = True) -> None:
@@ -146,7 +148,10 @@ class Progress(TrainerCallback):
 
 
 def displays(args: TrainingArguments, stream: TextIO | None) -> list[Display]:
-    """Return events if a parent process reads them, and a bar on a capable terminal, else lines."""
+    """Return the displays of a run.
+
+    These are events if a parent process reads them, and a bar on a capable terminal or lines elsewhere.
+    """
     events = ProgressEvents.of(os.environ)
     chosen: list[Display] = [] if events is None else [events]
     if os.environ.get(CONSOLE_VARIABLE) == "none":
@@ -157,7 +162,7 @@ def displays(args: TrainingArguments, stream: TextIO | None) -> list[Display]:
 
 
 def phases_left(args: TrainingArguments, state: TrainerState) -> dict[str, int]:
-    """Return how many evaluations and checkpoints are to come."""
+    """Return how many phases are still to come, by their names "evaluating" and "saving"."""
     left = {}
     for name, strategy, interval in (
         ("evaluating", args.eval_strategy, state.eval_steps),

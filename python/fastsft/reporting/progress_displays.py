@@ -1,4 +1,4 @@
-"""Console displays: a tqdm bar on a terminal, lines elsewhere."""
+"""Displays progress on the console: a tqdm bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _DEFAULT_WIDTH = 80
-_NARROW = 34  # columns below which text replaces the bar
+_NARROW = 34  # on terminals with fewer columns, text replaces the bar
 _LEAST_BAR = 12
 _SECONDS_BETWEEN_PHASE_LINES = 30.0
 
 
 class ProgressBar(Display):
-    """A tqdm bar on `stream`, a terminal; logs are lines above the bar, on standard output."""
+    """A tqdm bar on the terminal `stream`; log entries are printed above it, on standard output."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -44,13 +44,13 @@ class ProgressBar(Display):
             self._bar.refresh()
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
-        """Write transformers' form if standard output is no terminal."""
+        """Print a log entry: wrapped on a terminal, and as transformers prints it elsewhere."""
         if self._bar is not None:
             width = terminal_width(sys.stdout)
             self._bar.write(console_line(logs) if width is None else readable_line(logs, status.step, width))
 
     def note(self, text: str, status: Status) -> None:
-        """Print only after the bar has ended; before, the bar shows phases."""
+        """Print only if no bar is shown; a bar shows the phase itself."""
         if self._bar is None:
             print(text, file=self._stream, flush=True)
 
@@ -61,7 +61,7 @@ class ProgressBar(Display):
 
 
 def bar_format(status: Status, width: int) -> str:
-    """Return tqdm's format for a line with at most `width` - 1 columns."""
+    """Return tqdm's format string for a line of at most `width` - 1 columns."""
     count = f"{status.step}/{status.max_steps}"
     if width < _NARROW:
         line = status.phase or f"{count} {status_text(status, width - len(count) - 2)}"
@@ -73,13 +73,13 @@ def bar_format(status: Status, width: int) -> str:
 
 
 class ProgressLines(Display):
-    """Lines on standard output: before `#` the log for scripts, after `#` time, step and speed."""
+    """Lines on standard output: log entries that scripts can parse, and after `#` time, step and speed."""
 
     def __init__(self) -> None:
         self._printed_at = time.monotonic()
 
     def show(self, status: Status) -> None:
-        """Print nothing for steps; twice a minute, print how far a long phase is."""
+        """Print nothing for a step; in a long phase, print its progress every 30 seconds."""
         if status.phase and time.monotonic() - self._printed_at > _SECONDS_BETWEEN_PHASE_LINES:
             self.note(status.phase, status)
 

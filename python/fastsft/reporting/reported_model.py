@@ -1,4 +1,4 @@
-"""A model as the pages about its run see it."""
+"""The parts of a model that start and end pages read."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ from typing import Protocol
 
 
 class ReportedModel(Protocol):
-    """Its place, its size and what a step costs."""
+    """A model's directory, size and compute cost."""
 
     @property
     def source_directory(self) -> Path:
-        """Of its files."""
+        """Directory of the model's files."""
 
     @property
     def recompute(self) -> str:
-        """The parts that the backward pass computes again."""
+        """The recompute policy: which activations the backward pass computes again."""
 
     @property
     def attention_kernel(self) -> str | None:
-        """The kernel of attention on a GPU; None on a CPU, and where transformers computes it."""
+        """The attention kernel on a GPU; None on a CPU, or if transformers computes attention."""
 
     def num_parameters(self) -> int:
-        """All of them."""
+        """Return the number of all parameters."""
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """As _C.conversation_cost."""
+        """Return the linear and quadratic FLOPs per conversation token, as _C.conversation_cost."""
 
     def adapter_facts(self) -> Mapping[str, object] | None:
-        """None without adapters."""
+        """Return facts about the adapters; None if the whole model is trained."""
 
 
 class Ranked(Protocol):
-    """An adapter of a linear."""
+    """The adapter of one linear layer."""
 
     @property
     def rank(self) -> int:
-        """Columns of its A."""
+        """The LoRA rank r."""
 
 
 class ReportedTargets(Protocol):
-    """Places of adapters."""
+    """The linear layers that have adapters."""
 
     @property
     def adapters(self) -> Sequence[Ranked]:
-        """One a linear."""
+        """The adapters, one for each adapted linear layer."""
 
     @property
     def modules(self) -> Sequence[str]:
-        """Last parts of their names."""
+        """The last parts of the adapted layers' names, such as q_proj."""
 
     @property
     def trained(self) -> Collection[str]:
-        """Tensors of the model that are trained as well."""
+        """Names of the model's own tensors that are trained as well."""
 
 
 class ReportedSettings(Protocol):
-    """Values of peft's LoraConfig."""
+    """The values of peft's LoraConfig that pages show."""
 
     @property
     def lora_alpha(self) -> float:
-        """Over the rank: the scale."""
+        """Numerator of the adapters' scale; the denominator is the rank, or its square root."""
 
     @property
     def use_rslora(self) -> bool:
-        """Over the root of the rank."""
+        """True if the scale's denominator is the square root of the rank."""
 
     @property
     def lora_dropout(self) -> float:
-        """Of what adapters read."""
+        """Dropout probability of an adapter's inputs."""
 
 
 class ReportedAdapters(ReportedModel, Protocol):
@@ -77,15 +77,15 @@ class ReportedAdapters(ReportedModel, Protocol):
 
     @property
     def settings(self) -> ReportedSettings:
-        """Of all adapters."""
+        """The settings that all adapters share."""
 
     @property
     def targets(self) -> ReportedTargets:
-        """Places of the adapters."""
+        """The layers that have adapters."""
 
     @property
     def four_bits(self) -> bool:
-        """Of the base model's linears."""
+        """True if the base model's linear layers are stored in four bits."""
 
     def num_trained_parameters(self) -> int:
-        """Of the adapters, and of the model's tensors that are trained."""
+        """Count the trained parameters, in adapters and in the model's own tensors."""

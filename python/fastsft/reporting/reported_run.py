@@ -1,4 +1,4 @@
-"""A Trainer as the pages about its run see it."""
+"""The parts of a Trainer that start and end pages read."""
 
 from __future__ import annotations
 
@@ -18,97 +18,97 @@ if TYPE_CHECKING:
 
 
 class ReportedLosses(Protocol):
-    """Losses as they were logged."""
+    """A run's logged losses."""
 
     @property
     def diluted(self) -> Sequence[int]:
-        """Steps of logs that have a loss of 0 for want of targets."""
+        """Steps whose logged mean loss includes a step without targets, which counts as 0."""
 
 
 class ReportedFaults(Protocol):
-    """Numbers that are finite, and wrong."""
+    """Losses that are finite, but show that something is wrong."""
 
     @property
     def is_ruined(self) -> bool:
-        """At the end."""
+        """True if the newest loss shows that the model is ruined."""
 
     def faults(self) -> Iterator[str]:
-        """A line each."""
+        """Yield a line of text for each fault."""
 
 
 class ReportedSteps(Protocol):
-    """Losses of the steps, and their faults."""
+    """A run's step losses, and the faults that they show."""
 
     @property
     def losses(self) -> ReportedLosses:
-        """Losses as logged."""
+        """The logged losses."""
 
     @property
     def loss_watch(self) -> ReportedFaults:
-        """Faults that losses show."""
+        """The faults that the losses show."""
 
 
 class ReportedPlan(Protocol):
-    """Memory and micro-batches."""
+    """Memory and micro-batches for a run."""
 
     memory: MemoryBudget
-    token_budget: int  # of a micro-batch
+    token_budget: int  # the most tokens of a micro-batch
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
-        """None without training data."""
+        """The memory plan; None if there is no training data."""
 
     def packing(self) -> _C.PackingSummary:
-        """Summarize how the first steps are cut into micro-batches."""
+        """Summarize how the first steps are divided into micro-batches."""
 
 
 class ReportedRun(Protocol):
-    """Its model, its data, its plan and its progress."""
+    """A run's arguments, model, data, plan and progress."""
 
     @property
     def args(self) -> TrainingArguments:
-        """Of the run."""
+        """The run's arguments."""
 
     @property
     def model(self) -> ReportedModel:
-        """That is trained."""
+        """The model that is trained."""
 
     @property
     def engine(self) -> _C.Engine:
-        """That trains it."""
+        """The engine that trains the model."""
 
     @property
     def state(self) -> TrainerState:
-        """Of the loop."""
+        """The training loop's state."""
 
     @property
     def train_dataset(self) -> object:
-        """As it was given."""
+        """The training data as the user passed it."""
 
     @property
     def eval_dataset(self) -> object:
-        """As it was given; None without evaluation."""
+        """The evaluation data as the user passed it; None if there is no evaluation."""
 
     @property
     def train_rows(self) -> TokenRows:
-        """Of train_dataset."""
+        """The rows in train_dataset."""
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """Of eval_dataset."""
+        """The rows in eval_dataset, by name if there are several data sets; None if there is none."""
 
     @property
     def plan(self) -> RunPlan:
-        """Steps and epochs."""
+        """The run's step and epoch counts."""
 
     @property
     def progress(self) -> Progress:
-        """Times and tokens."""
+        """The run's times and tokens so far."""
 
     @property
     def planner(self) -> ReportedPlan:
-        """Memory and micro-batches."""
+        """Memory and micro-batches for the run."""
 
     @property
     def stepper(self) -> ReportedSteps:
-        """Losses and their faults."""
+        """The run's step losses, and the faults that they show."""

@@ -1,4 +1,4 @@
-"""The start page: model, data, sharding, batches, memory, reports and arguments."""
+"""The start page of a run: model, data, sharding, batches, memory, reports and arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_WRAPPING = 10_000
 
 
 def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
-    """Return the page. others: further argument classes, whose arguments are shown, too."""
+    """Return the page. others: further argument objects, whose changed arguments are also shown."""
     args = trainer.args
     assert trainer.planner.memory_plan is not None  # the run trains
     rows = [
@@ -105,7 +105,7 @@ def compute_line(trainer: ReportedRun) -> str:
 
 
 def batch_line(trainer: ReportedRun) -> str:
-    """Return conversations per step and tokens per micro-batch."""
+    """Return conversations per step and the token budget per micro-batch."""
     args = trainer.args
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     return (
@@ -115,7 +115,7 @@ def batch_line(trainer: ReportedRun) -> str:
 
 
 def batch_warning(trainer: ReportedRun) -> Iterator[str]:
-    """Yield a warning if a step takes more conversations than there are."""
+    """Yield a warning if a step takes more conversations than the training data has."""
     args, there = trainer.args, len(trainer.train_rows)
     needed = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     if needed > there:
@@ -123,7 +123,10 @@ def batch_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def process_line(args: TrainingArguments) -> list[str]:
-    """Return a line on the process's memory on a CPU, which is part of the bar's peak."""
+    """Return a line about the memory of the process so far, if training runs on a CPU.
+
+    The peak memory in the progress bar includes it.
+    """
     if args.device.type != "cpu":
         return []
     held = size_text(peak_memory("cpu"))
@@ -131,7 +134,7 @@ def process_line(args: TrainingArguments) -> list[str]:
 
 
 def steps_line(trainer: ReportedRun) -> str:
-    """Return step count and schedule."""
+    """Return step count and learning rate schedule."""
     args, plan = trainer.args, trainer.plan
     warmup = args.get_warmup_steps(plan.max_steps)
     return (
@@ -141,7 +144,10 @@ def steps_line(trainer: ReportedRun) -> str:
 
 
 def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
-    """Yield a warning if the run ends within its warm-up; for --max_steps the arguments have warned."""
+    """Yield a warning if the run ends within its warm-up.
+
+    With --max_steps, the arguments have given this warning already.
+    """
     args, steps = trainer.args, trainer.plan.max_steps
     warmup = args.get_warmup_steps(steps)
     if args.max_steps <= 0 and args.warmup_steps >= 1 and warmup >= steps and warms_up(args):
@@ -149,7 +155,7 @@ def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def packing_line(trainer: ReportedRun) -> str:
-    """Return micro-batches, their size, the balance between ranks, and the padding avoided."""
+    """Return count and size for micro-batches, the balance between ranks, and the padding avoided."""
     packed, rows = trainer.planner.packing(), trainer.train_rows
     if not rows.is_exact:
         return (
@@ -166,7 +172,7 @@ def packing_line(trainer: ReportedRun) -> str:
 
 
 def reports_line(args: TrainingArguments, max_steps: int) -> str:
-    """Return where the run reports: trackers, curves, log intervals."""
+    """Return where the run reports to, such as trackers and loss curves; warn if no loss will be logged."""
     shown = [f"--report_to {' '.join(args.report_to)}"] if args.report_to else []
     if "tensorboard" in (args.report_to or ()):
         shown.append(f"tensorboard --logdir {args.logging_dir}")
@@ -183,7 +189,7 @@ def reports_line(args: TrainingArguments, max_steps: int) -> str:
 
 
 def _filled(flags: list[str]) -> list[str]:
-    """Join flags to page-wide lines, each next to its value."""
+    """Join flags to lines as wide as the page; each flag stays next to its value."""
     lines: list[str] = []
     for flag in flags:
         if lines and len(lines[-1]) + 1 + len(flag) <= page_width() - 12:
@@ -193,12 +199,15 @@ def _filled(flags: list[str]) -> list[str]:
     return lines
 
 
-# The run sets these itself, or shows them elsewhere on the page.
+# Fields that the run sets itself, or that the page shows elsewhere.
 _LEFT_OUT = ("logging_dir", "local_rank", "output_dir", "do_eval", "dataloader_pin_memory")
 
 
 def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
-    """Return names and values for fields that were given or differ from their defaults."""
+    """Return names and values of the fields that the user gave or that differ from their defaults.
+
+    Values of secret tokens are replaced by placeholders.
+    """
     changed = {}
     for instance in instances:
         usual, given = _usual(type(instance)), given_fields(instance)
@@ -214,12 +223,15 @@ def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
 
 
 def argument_words(changed: dict[str, Any]) -> list[str]:
-    """Return `--name value` for each field, quoted for a shell."""
+    """Return a text `--name value` for each field, quoted for a shell."""
     return [f"--{name} {shlex.quote(_word(value))}" for name, value in changed.items()]
 
 
 def _usual(kind: type) -> dict[str, Any]:
-    """Return the resolved defaults; the fields' own defaults for a subclass that needs arguments."""
+    """Return the default of each field, as an instance without arguments resolves it.
+
+    If the class cannot be made without arguments, return the defaults in its definition.
+    """
     try:
         fresh = kind()
     except (TypeError, ValueError):
@@ -239,7 +251,7 @@ _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def trained_line(model: ReportedModel) -> str:
-    """Return for example `LoRA r 8, alpha 16 on q_proj: 1.2 M of 6.7 B parameters (0.018%)`, or `all ...`."""
+    """Return the trained parts as text, `LoRA r 8, alpha 16 on q_proj: ...` or `all 12,345 parameters`."""
     if model.adapter_facts() is None:
         return f"all {model.num_parameters():,} parameters"
     adapted = cast("ReportedAdapters", model)  # only adapted models have facts
@@ -258,7 +270,7 @@ def trained_line(model: ReportedModel) -> str:
 
 
 def count_text(count: int) -> str:
-    """Return for example `6.7 B`, `1.2 M` or `3 k`."""
+    """Return a count as text, such as `6.7 B`, `1.2 M` or `3 k`."""
     for size, unit in _UNITS:
         if count >= size:
             return f"{count / size:.3g} {unit}" if count >= 100 * size else f"{count / size:.2g} {unit}"

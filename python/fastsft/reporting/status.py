@@ -1,4 +1,4 @@
-"""Status of a run: as text, as events for a parent process, and the reason for an early end."""
+"""The status that a run reports as text or as events, and the reason for an early end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fastsft.planning.devices import size_text
 from fastsft.reporting.console_text import duration_text
 
 EVENTS_VARIABLE = "FASTSFT_EVENTS_FD"
-CONSOLE_VARIABLE = "FASTSFT_CONSOLE"  # "none": the reader of the events displays them
-_SIGNAL_BASE = 128  # exit status of a run that a signal stopped: 128 + its number
+CONSOLE_VARIABLE = "FASTSFT_CONSOLE"  # "none": print nothing, because the parent process shows the events
+_SIGNAL_BASE = 128  # a run that a signal stopped exits with 128 + the signal's number
 
 
 @dataclass(frozen=True)
 class Run:
-    """Constants of a run: output directory, and the log_history with which the run resumes."""
+    """Constants of a run: its output directory, and the log_history that it begins with if resumed."""
 
     output_dir: str
     log_history: list[dict[str, Any]]
@@ -28,10 +28,10 @@ class Run:
 
 @dataclass
 class Status:
-    """Numbers from the newest step. None: not known yet, or not known on this device (MFU on a CPU).
+    """The numbers of the newest step. None: not known yet, or not known on this device (MFU on a CPU).
 
-    tokens_per_second: over all ranks, without padding. utilization: MFU, 0 to 1. peak_memory [bytes]: on rank
-    0, on its GPU if there is a GPU. phase: work between steps, such as `evaluating 3/12`, else "".
+    tokens_per_second: over all ranks, without padding. utilization: MFU, from 0 to 1. peak_memory: bytes on
+    rank 0's device. phase: the current work between steps, such as `evaluating 3/12`; "" during steps.
     """
 
     step: int = 0
@@ -47,7 +47,8 @@ class Status:
     phase: str = ""
 
 
-# Fields in reading order: name, priority when space is scarce (1 stays longest), text.
+# (name, priority, text) of fields in reading order. If space is scarce, fields with the highest number go
+# first.
 _FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
     ("epoch", 6, "epoch {:.2f}".format),
     ("loss", 2, "loss {:.4g}".format),
@@ -61,7 +62,7 @@ _FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
 
 
 def status_text(status: Status, width: int) -> str:
-    """Return the most important fields that fit into `width` characters; at least a field."""
+    """Return the most important fields that fit into `width` characters, but at least one."""
     values = [(priority, text, getattr(status, name)) for name, priority, text in _FIELDS]
     shown = [(priority, text(value)) for priority, text, value in values if value is not None and text(value)]
     while len(shown) > 1 and len(", ".join(text for _, text in shown)) > width:
@@ -70,28 +71,28 @@ def status_text(status: Status, width: int) -> str:
 
 
 class Display:
-    """Base class for progress displays; each method handles an event."""
+    """Base class for progress displays; each method handles one event."""
 
     def begin(self, status: Status, run: Run) -> None:
-        """Training begins at `status.step`."""
+        """Handle the begin of a training, at `status.step`."""
 
     def show(self, status: Status) -> None:
-        """A step ended, or a phase moved on."""
+        """Handle the end of a step, or progress in a phase."""
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
-        """An entry was added to log_history."""
+        """Handle a new entry of log_history."""
 
     def note(self, text: str, status: Status) -> None:
-        """A phase begins, which `text` names."""
+        """Handle the begin of the phase that `text` names."""
 
     def end(self) -> None:
-        """Training ended, completed or not."""
+        """Handle the end of a training, completed or not."""
 
 
 class ProgressEvents(Display):
-    """Display that writes JSON lines with `event` begin, step, log, note or end to a file descriptor.
+    """Display that writes events as JSON lines to a file descriptor.
 
-    If the reader has closed the pipe, events are dropped.
+    The key `event` is begin, step, log, note or end. If the reader has closed the pipe, events are dropped.
     """
 
     def __init__(self, fd: int) -> None:
@@ -99,7 +100,7 @@ class ProgressEvents(Display):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> ProgressEvents | None:
-        """Return events for the pipe that FASTSFT_EVENTS_FD names; None if the variable is not set."""
+        """Return a display for the file descriptor in FASTSFT_EVENTS_FD; None if the variable is not set."""
         fd = environ.get(EVENTS_VARIABLE, "")
         return cls(int(fd)) if fd.isdigit() else None
 
@@ -119,7 +120,7 @@ class ProgressEvents(Display):
         self._send("end")
 
     def _send(self, event: str, **values: object) -> None:
-        """Write a line; NaN and infinity become words that Python's json reads."""
+        """Write an event as one line; NaN and infinity are written as Python's json reads them."""
         if self._fd is None:
             return
         data = (json.dumps({"event": event, **values}) + "\n").encode()
@@ -133,7 +134,7 @@ class ProgressEvents(Display):
 
 
 def stop_reason(error: BaseException) -> str:
-    """Return the signal's name, else the error's type and the first line of its message."""
+    """Return the name of the signal that stopped the run, or the error's type and first line."""
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > _SIGNAL_BASE:
         return signal_name(error.code - _SIGNAL_BASE)
     first = (str(error).splitlines() or [""])[0]
@@ -141,6 +142,6 @@ def stop_reason(error: BaseException) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return for example SIGTERM for 15."""
+    """Return a signal's name, such as SIGTERM for 15."""
     names = {int(item): item.name for item in signal.Signals}
     return names.get(number, f"signal {number}")

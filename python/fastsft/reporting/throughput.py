@@ -1,4 +1,4 @@
-"""Speed of a run: times of its steps and phases, the time left, and MFU."""
+"""Measures a run's speed: times of its steps and phases, the time left, and MFU."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from fastsft.data.token_rows import TokenRows
     from fastsft.reporting.reported_model import ReportedModel
 
-_WARM_UP_STEPS = 2  # they allocate buffers, choose kernels and read files for the first time
+_WARM_UP_STEPS = 2  # not measured: they allocate buffers, choose kernels and read files for the first time
 _WINDOW = 50
 
 
 class Pace:
-    """Times for steps, and for phases such as evaluation and saving, which belong to no step.
+    """Measures the times of steps, and of phases such as evaluation and saves between steps.
 
-    The speed is a mean over the newest 50 steps, without the first two. clock: returns seconds.
+    The speed is the mean over the newest 50 steps, without the first two steps. clock: function that returns
+    seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +32,7 @@ class Pace:
         self.restart()
 
     def restart(self, first_step: int = 0) -> None:
-        """Begin a run at `first_step`."""
+        """Begin to measure a run that starts at `first_step`."""
         self.started = self._mark = self._clock()
         self._ended: float | None = None
         self.first_step = self.step = first_step
@@ -41,7 +42,7 @@ class Pace:
         self._phases: dict[str, list[float]] = {}
 
     def step_done(self, step: int, tokens: int) -> None:
-        """Record that step number `step` has ended. tokens: over all ranks, without padding."""
+        """Record the end of step number `step`. tokens: its tokens over all ranks, without padding."""
         now = self._clock()
         timed = (now - self._mark, tokens)
         self._mark, self.step, self.tokens = now, step, self.tokens + tokens
@@ -52,7 +53,7 @@ class Pace:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Record the time inside as phase `name`."""
+        """Record the time inside the context as a phase `name`."""
         began = self._clock()
         try:
             yield
@@ -62,17 +63,17 @@ class Pace:
             self._mark += passed
 
     def stop(self) -> None:
-        """End the run: `seconds` stays fixed from the first call on."""
+        """Stop the clock: `seconds` is constant after the first call."""
         if self._ended is None:
             self._ended = self._clock()
 
     @property
     def seconds(self) -> float:
-        """Time since the run began, until it ended."""
+        """Seconds since the run began, until now or until it ended."""
         return (self._clock() if self._ended is None else self._ended) - self.started
 
     def seconds_per_step(self) -> float | None:
-        """Return the mean step time; None before the first step."""
+        """Return the mean time of a step in seconds; None before the first step."""
         steps = self._steps or self._warm_up
         return sum(seconds for seconds, _ in steps) / len(steps) if steps else None
 
@@ -82,18 +83,19 @@ class Pace:
         return sum(tokens for _, tokens in steps) / max(sum(seconds for seconds, _ in steps), 1e-9)
 
     def overall_tokens_per_second(self) -> float:
-        """Return tokens per second since the run began; evaluation and saving count."""
+        """Return tokens per second since the run began; the time includes evaluations and saves."""
         return self.tokens / max(self.seconds, 1e-9)
 
     def phase_seconds(self, name: str) -> float | None:
-        """Return the mean phase time; None before the first."""
+        """Return the mean time of phases called `name` in seconds; None before the first."""
         times = self._phases.get(name)
         return sum(times) / len(times) if times else None
 
     def seconds_left(self, max_steps: int, phases_left: dict[str, int]) -> float | None:
-        """Return the time until the run ends; None before the first step.
+        """Return the predicted seconds until the run ends; None before the first step.
 
-        phases_left: how many phases are to come, by name. Phases that have not occurred yet count 0.
+        phases_left: how many phases are still to come, by name. A phase that has not occurred yet counts as 0
+        s.
         """
         per_step = self.seconds_per_step()
         if per_step is None:
@@ -104,28 +106,29 @@ class Pace:
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs to train on a token, and peak FLOP/s over all devices."""
+    """FLOPs to train on one token, and the peak FLOP/s of all devices together."""
 
     flops_per_token: float
     peak_flops: float
 
     def utilization(self, tokens_per_second: float) -> float:
-        """Return MFU, the peak's share that is used."""
+        """Return MFU, the share of the peak FLOP/s that is used."""
         return tokens_per_second * self.flops_per_token / self.peak_flops
 
 
 def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float) -> float:
-    """Return the mean over a data set with `num_tokens` tokens whose squared lengths sum to `num_pairs`.
+    """Return the mean FLOPs per token of a data set with `num_tokens` tokens.
 
-    cost: from _C.conversation_cost. Its quadratic part includes the recomputation in attention's backward
-    pass, which MFU by convention leaves out: six sevenths remain.
+    num_pairs: the sum of the conversations' squared lengths. cost: from _C.conversation_cost. Its quadratic
+    part includes what attention's backward pass recomputes, which MFU by convention leaves out; so 6/7 of it
+    is counted.
     """
     linear, quadratic = cost[:2]
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
 
 
 class HasRows(Protocol):
-    """A trainer with training data."""
+    """The part of a Trainer with training data that `work_of` reads."""
 
     @property
     def args(self) -> TrainingArguments: ...
@@ -138,7 +141,10 @@ class HasRows(Protocol):
 
 
 def work_of(trainer: HasRows) -> Work | None:
-    """Return a trainer's work; None on a CPU, in float32, or on a GPU whose peak is unknown."""
+    """Return the work of a trainer, from which MFU is computed.
+
+    None on a CPU, in float32, on a GPU whose peak is unknown, or if rows are only known once they are read.
+    """
     args, rows = trainer.args, trainer.train_rows
     if args.device.type == "cpu" or not (args.bf16 or args.fp16) or not rows.is_exact:
         return None

@@ -12,8 +12,8 @@ from fastsft.runtime.messages import warn_once
 def choose_device(use_cpu: bool) -> str:
     """Return `cuda:<local rank>` if this machine has a GPU and `use_cpu` is False, else `cpu`.
 
-    ValueError if the machine has fewer GPUs than ranks, if no launcher says which GPU is this rank's, or if
-    the build has no kernels for that GPU. Creates no CUDA context.
+    Creates no CUDA context. ValueError if the machine has fewer GPUs than ranks, if LOCAL_RANK is needed and
+    not set, or if this build has no kernels for the GPU.
     """
     if use_cpu:
         return "cpu"
@@ -42,15 +42,16 @@ def choose_device(use_cpu: bool) -> str:
 
 
 def missing_kernels(capability: tuple[int, int], architectures: str) -> str | None:
-    """Explain that this build has no kernels for a GPU, with the way out; None if it has some.
+    """Return an error message if this build has no kernels for a GPU; else None.
 
-    architectures: CMake's names ("80,90", "90-real"). Machine code runs on its generation of GPUs from its
-    own minor version on, PTX on all newer GPUs (CUDA C++ Programming Guide, "Application Compatibility").
+    capability: the GPU's compute capability (major, minor). architectures: names as in CMake ("80,90",
+    "90-real"). Machine code runs on GPUs of the same major version with the same or a higher minor version,
+    PTX on all newer GPUs (CUDA C++ Programming Guide, "Application Compatibility").
     """
     major, minor = capability
     for entry in architectures.split(","):
         number, _, kind = entry.partition("-")
-        if not number.isdigit():  # "90a" runs on that GPU alone
+        if not number.isdigit():  # code for "90a" runs only on GPUs of exactly that version
             if number[:-1] == f"{major}{minor}":
                 return None
             continue
@@ -66,7 +67,7 @@ def missing_kernels(capability: tuple[int, int], architectures: str) -> str | No
 
 
 def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> None:
-    """Refuse ranks without a local rank: all ranks of a machine would use its first GPU."""
+    """Raise ValueError if LOCAL_RANK is missing and all ranks of a machine would use its first GPU."""
     is_set = "LOCAL_RANK" in env or "RANK" not in env or env.get("LOCAL_WORLD_SIZE") == "1"
     if world_size > 1 and gpus > 1 and not is_set:
         raise ValueError(
@@ -76,10 +77,10 @@ def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> Non
 
 
 def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> None:
-    """Make `device` the current device of this process; `tf32` allows TF32 in float32 products.
+    """Make `device` the current device of this process, and configure torch. No effect on the CPU.
 
-    deterministic: torch replaces kernels whose result depends on timing, such as flash attention's backward,
-    by slower kernels. Has no effect on the CPU.
+    tf32: allow TF32 in float32 matrix products. deterministic: let torch replace kernels whose results depend
+    on timing, such as the backward of flash attention, by slower ones.
     """
     if device == "cpu":
         return
@@ -89,5 +90,6 @@ def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> N
     torch.backends.cuda.matmul.allow_tf32 = bool(tf32)
     if deterministic:
         torch.use_deterministic_algorithms(True)
-        # No kernel reads memory before writing it, so memory need not be filled first.
+        # torch would fill new memory with NaN; no kernel reads memory before it is written, so this is not
+        # needed.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010  untyped there

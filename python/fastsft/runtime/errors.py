@@ -1,4 +1,6 @@
-"""Interrupts, and errors that end a run on all ranks with an exit status of their own (docs/signals.md)."""
+"""Define interrupts, and the errors that end a run on all ranks, each with its own exit status
+(docs/signals.md).
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,18 @@ from types import FrameType
 
 
 class RunStoppedError(RuntimeError):
-    """Raised on every rank alike; rank 0 prints it. `exit_status`: of the process."""
+    """Error that every rank raises and rank 0 prints. `exit_status`: exit status of the processes."""
 
     exit_status = 1
 
 
 class Interrupted(SystemExit, KeyboardInterrupt):
-    """Raised in a script after Ctrl-C, when the run has saved: `except KeyboardInterrupt` catches it.
+    """Exception that a script gets after Ctrl-C, once the run has saved; `except KeyboardInterrupt` catches
+    it.
 
-    If nothing catches it, the process ends with status 130 and no traceback. At a prompt and in a notebook a
-    plain KeyboardInterrupt is raised instead (interactive.is_interactive): SystemExit would close them.
+    If it is not caught, the process ends with status 130 and without a traceback. At a prompt and in a
+    notebook (interactive.is_interactive) a plain KeyboardInterrupt is raised instead, because SystemExit
+    would end the session.
     """
 
     def __init__(self, line: str) -> None:
@@ -29,7 +33,10 @@ class Interrupted(SystemExit, KeyboardInterrupt):
 
 
 class NotFiniteError(RunStoppedError):
-    """Loss or gradient of `step` is NaN or infinite, or the loss is a spike; the step changed no weight."""
+    """Error about a loss or gradient that is NaN or infinite, or a spike of the loss, in `step`.
+
+    The step changed no weight.
+    """
 
     exit_status = 4
 
@@ -39,21 +46,22 @@ class NotFiniteError(RunStoppedError):
 
 
 class ReplayMismatchError(RunStoppedError):
-    """A step that was computed twice gave different bits."""
+    """Error about a step that was computed twice with different bits as results."""
 
     exit_status = 16
 
 
 class ReplicaMismatchError(RunStoppedError):
-    """Ranks that should hold the same bits hold different ones."""
+    """Error about replicas whose bits differ although they should be equal."""
 
     exit_status = 17
 
 
 def end_at_interrupt() -> None:
-    """Let SIGINT end the process, unless a handler is set already.
+    """Let SIGINT end the process at once, unless another handler is set.
 
-    Some libraries swallow a KeyboardInterrupt during their import and stay half loaded.
+    Used during imports, because some libraries catch a KeyboardInterrupt in their import and stay half
+    loaded.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -61,13 +69,13 @@ def end_at_interrupt() -> None:
 
 
 def raise_at_interrupt() -> None:
-    """Let SIGINT raise KeyboardInterrupt again, after `end_at_interrupt`."""
+    """Undo `end_at_interrupt`: let SIGINT raise KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # OpenBLAS also raises SIGINT if it gets no thread; the run reports that itself.
+    # OpenBLAS raises SIGINT if it cannot start a thread; in that case the run itself reports the error.
     if _gets_a_thread():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)

@@ -1,6 +1,6 @@
-"""System calls that change files: transient errors are retried, other errors name the file and the way out.
+"""Make system calls that change files: retry transient errors, and explain other errors with advice.
 
-A file that a person has protected costs a line of output, never the run.
+If a file is protected by its permissions, a line is printed and the run goes on.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fastsft.runtime.messages import tell_once
 
 _Result = TypeVar("_Result")
 
-_PASSES = (errno.EIO, errno.ESTALE)  # network file systems report these errors for a moment
-_PAUSES = (0.005, 0.02, 0.08)  # seconds before the tries after the first
+_PASSES = (errno.EIO, errno.ESTALE)  # transient errors of network file systems
+_PAUSES = (0.005, 0.02, 0.08)  # seconds before each further try
 _WAYS_OUT = {
     errno.EDQUOT: "your quota there is used up: remove files of yours, or choose another directory",
     errno.EFBIG: "the file would be larger than `ulimit -f` or its file system allows: raise the limit, or "
@@ -51,8 +51,8 @@ def repeated(
 ) -> _Result:
     """Return the result of `call`; retry three times after EIO and ESTALE. Python itself retries EINTR.
 
-    operation: for the message ("write"). done: asked after a retry fails; returns the result if an earlier
-    try had succeeded and its answer was lost. OSError as `explained` makes it.
+    operation: a verb for the message ("write"). done: called after a retry has failed; returns the result if
+    an earlier try did succeed and only its answer was lost, else None. OSError as `explained` makes it.
     """
     for number in range(len(_PAUSES) + 1):
         try:
@@ -68,12 +68,14 @@ def repeated(
 
 
 def is_resource_limit(error: OSError) -> bool:
-    """True if a limit of the machine caused an error that names no file, and not a bug."""
+    """True if the error comes from a limit of the machine (memory, processes, open files, disk space) and not
+    from a bug.
+    """
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 
 
 def explained(error: OSError, operation: str, path: str | os.PathLike[str]) -> OSError:
-    """Return the error with its file, the operation that failed, and the way out."""
+    """Return the error with a message that names the file, the failed operation, and what the user can do."""
     reason = error.strerror or str(error)
     if reason.startswith("cannot "):
         return error
@@ -88,8 +90,8 @@ def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
 
 
 def _free_space(path: str | os.PathLike[str]) -> str:
-    """Describe the free bytes of the nearest existing folder above `path`."""
-    with contextlib.suppress(OSError):  # of a working directory that is gone
+    """Return text about the free bytes in the nearest existing folder above `path`; "" if unknown."""
+    with contextlib.suppress(OSError):  # the working directory may have been removed
         for folder in Path(path).absolute().parents:
             if folder.is_dir():
                 status = os.statvfs(folder)
@@ -104,7 +106,9 @@ _WORDS = re.compile(
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """True for an OSError of a full disk or quota, and for errors of fastsft and libraries that name one."""
+    """True for an OSError of a full disk or quota, and for other errors whose message contains the text of
+    such an error.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
     return isinstance(error, Exception) and _WORDS.search(str(error)) is not None
@@ -114,17 +118,17 @@ _REFUSED = (errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS)
 
 
 class NotReplacedError(PermissionError):
-    """A protected file has the name of a new file: the protected file stays."""
+    """Error about a protected file that has the name of a new file and therefore is not replaced."""
 
 
 def warn_unremoved(lines: Iterable[str]) -> None:
-    """Print once each file that could not be removed, with the reason."""
+    """Print each line about a file that could not be removed, once per process."""
     for line in lines:
         tell_once(f"{line}; it stays where it is, and the run goes on")
 
 
 def removed(remove: Callable[[], object], what: object) -> bool:
-    """Call `remove`; print a line and return False if the system refuses. what: for the line."""
+    """Call `remove`; if the system refuses, print a line and return False. what: path for the line."""
     from fastsft import _C
 
     try:
@@ -139,5 +143,5 @@ def removed(remove: Callable[[], object], what: object) -> bool:
 
 
 def is_refusal(error: OSError) -> bool:
-    """True for the errors with which the kernel protects files."""
+    """True for the errors that the kernel reports for protected files."""
     return error.errno in _REFUSED

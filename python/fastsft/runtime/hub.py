@@ -6,7 +6,10 @@ UNREACHED = "the hub was not reached, and no copy is in the cache"
 
 
 def hub_reason(error: Exception, what: str) -> str:
-    """Return one line for an error that has several. what: the requested thing ("model", "data set")."""
+    """Return a reason of one line for an error of huggingface_hub.
+
+    what: what was requested ("model", "data set").
+    """
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -22,7 +25,7 @@ def hub_reason(error: Exception, what: str) -> str:
 
 
 def is_refusal(error: Exception) -> bool:
-    """True if the hub answered that it will not give the repository: missing, private, or gated."""
+    """True if the hub answered that the repository is missing, private or gated."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.LocalEntryNotFoundError):
@@ -33,7 +36,8 @@ def is_refusal(error: Exception) -> bool:
 def is_unreachable(error: Exception) -> bool:
     """True if the hub gave no answer: no network, HF_HUB_OFFLINE, too many requests, or a server error.
 
-    huggingface_hub raises errors of requests before release 1, then those of httpx, then of httpx2.
+    Before release 1, huggingface_hub raises exceptions of the library requests; later releases raise those of
+    httpx or httpx2.
     """
     from huggingface_hub import errors
 

@@ -1,4 +1,4 @@
-"""Load names of a package when they are first used, and the native core after torch."""
+"""Import a package's names when they are first used, and import the native core after torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from fastsft.runtime.versions import minor_version, torch_problem
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a `__getattr__` for `package` (PEP 562). homes: the module below it that defines each name."""
+    """Return a `__getattr__` for the module `package` (PEP 562) that imports names when they are first used.
+
+    homes: maps each name to the submodule that defines it.
+    """
 
     def load(name: str) -> object:
         if name not in homes:
@@ -24,25 +27,25 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
     return load
 
 
-# Sizes of two caches of compiled matrix products: oneDNN's, and torch's around it. Runs with many lengths
-# reach the libraries' own bounds of 1024 entries, which take 0.7 GiB. These bounds suffice for the products
-# at ten lengths; compiling a product again takes less than a millisecond.
+# Entries in two caches of compiled CPU matrix products: oneDNN's own, and torch's cache of oneDNN objects.
+# With many sequence lengths the default of 1024 entries is reached, which takes 0.7 GiB. The sizes here
+# suffice for the products at ten lengths; to compile a product again takes less than a millisecond.
 KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "32"}
 
 
 def bound_kept_products() -> None:
-    """Bound the two caches of CPU matrix products, unless the environment sets their sizes.
+    """Set the sizes of the two caches of CPU matrix products, unless the environment sets them.
 
-    Both libraries read the environment at their first product.
+    Call this before the first matrix product, at which both libraries read the environment.
     """
     for name, entries in KEPT_PRODUCTS.items():
         os.environ.setdefault(name, entries)
 
 
 def load_native() -> ModuleType:
-    """Return the module `fastsft._C`.
+    """Import and return the module `fastsft._C`.
 
-    ImportError if it is missing or was built with another torch, and for an unsupported torch.
+    ImportError if it is missing or was built with another release of torch, or if torch is not supported.
     """
     bound_kept_products()
     import torch

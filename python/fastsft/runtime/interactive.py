@@ -1,4 +1,4 @@
-"""Notebooks and prompts: detect them, and shorten tracebacks in a notebook's cells."""
+"""Detect notebooks and interactive prompts, and shorten tracebacks in notebook cells."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
 def is_notebook() -> bool:
-    """True if output goes to cells."""
+    """True if this process runs the cells of a notebook."""
     return getattr(_shell(), "kernel", None) is not None
 
 
 def is_interactive() -> bool:
-    """True if a person types at a prompt of Python or IPython, which a SystemExit would close."""
+    """True at an interactive prompt of Python or IPython, which a SystemExit would close."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _shell() is not None
 
 
 def _shell() -> object:
-    """Return IPython's shell, or None; IPython is not imported for this."""
+    """Return IPython's shell, or None. IPython is not imported for this."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
 
@@ -33,10 +33,11 @@ def _shell() -> object:
 def short_in_cells(
     *kinds: type[BaseException],
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Decorate a public function: in a notebook, errors of `kinds` lose this package's frames.
+    """Return a decorator that, in a notebook, removes this package's frames from the tracebacks of some
+    errors.
 
-    kinds: errors whose messages suffice for a user. Frames of other code (a script's callback) stay, and so
-    do the causes of an error that such code raised. Has no effect outside of notebooks.
+    kinds: classes of errors whose message alone is enough for the user. Frames of other code, such as a
+    script's callback, are kept, and then the error's cause, too.
     """
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:

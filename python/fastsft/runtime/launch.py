@@ -1,6 +1,7 @@
-"""Rank, world size, threads and network of this process, as its launcher set them in the environment.
+"""Read rank, world size, number of threads and network of this process from the environment that its launcher
+set.
 
-All variables are checked before any rank waits for another.
+All variables are checked before ranks wait for each other.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 _PORTS = range(1, 1 << 16)
 _MOST_RANKS = 1 << 24
@@ -19,7 +23,11 @@ _LOOPBACK = "127.0.0.1"
 
 
 def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _MOST_RANKS) -> int:
-    """Return the variable `name` as a number. ValueError names a missing or invalid variable."""
+    """Return the environment variable `name` as a number.
+
+    least: smallest valid number. below: upper limit, exclusive. ValueError, which names the variable, if it
+    is missing or invalid.
+    """
     text = env.get(name)
     try:
         value = int(text or "")
@@ -34,7 +42,7 @@ def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _M
 
 
 def torchrun_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """Return rank, local rank, world size and local world size by torchrun's variables."""
+    """Return (rank, local rank, world size, local world size) from torchrun's variables."""
     world = number_of(env, "WORLD_SIZE", 1)
     rank = number_of(env, "RANK", 0, world)
     local_world = number_of(env, "LOCAL_WORLD_SIZE", 1, world + 1) if "LOCAL_WORLD_SIZE" in env else world
@@ -43,14 +51,15 @@ def torchrun_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 def is_slurm_step(env: Mapping[str, str]) -> bool:
-    """True if this process is one of several tasks of a SLURM step. ValueError as `number_of`."""
+    """True if this process is one of several tasks of a SLURM step. ValueError as in `number_of`."""
     return "SLURM_STEP_NUM_TASKS" in env and number_of(env, "SLURM_STEP_NUM_TASKS", 1) > 1
 
 
 def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """Return rank, local rank, world size and local world size by the variables of a SLURM step.
+    """Return (rank, local rank, world size, local world size) from the variables of a SLURM step.
 
-    "2(x3),1" are the tasks on each machine, which must be equal. ValueError as `number_of`.
+    SLURM writes the tasks on each machine as "2(x3),1"; the first number is used for all machines. ValueError
+    as in `number_of`.
     """
     world = number_of(env, "SLURM_STEP_NUM_TASKS", 1)
     tasks = env.get("SLURM_STEP_TASKS_PER_NODE", str(world)).split("(")[0].split(",")[0]
@@ -64,7 +73,10 @@ def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port of the rendezvous, by default the SLURM step's. ValueError as `number_of`."""
+    """Return host and port of the rendezvous; by default derived from the SLURM step.
+
+    ValueError as in `number_of`.
+    """
     job = number_of(env, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in env else 0
     host = env.get("MASTER_ADDR", env.get("SLURM_LAUNCH_NODE_IPADDR", _LOOPBACK))
     port = {"MASTER_PORT": env.get("MASTER_PORT", str(20000 + job % 20000))}
@@ -72,14 +84,16 @@ def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
 
 
 def run_names(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the names that launchers give to all processes of a run."""
+    """Return the variables with which launchers identify a run, equal in all its processes."""
     return {
         name: env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID") if name in env
     }
 
 
 def check_network(env: Mapping[str, str] | None = None) -> None:
-    """Raise ValueError for an invalid port, and for network interfaces that this machine does not have."""
+    """Raise ValueError if MASTER_PORT is invalid, or if GLOO_SOCKET_IFNAME names an interface that does not
+    exist.
+    """
     env = os.environ if env is None else env
     if "MASTER_PORT" in env:
         number_of(env, "MASTER_PORT", _PORTS.start, _PORTS.stop)
@@ -94,7 +108,7 @@ def check_network(env: Mapping[str, str] | None = None) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """Rank of this process in the job and on its machine, and the numbers of ranks."""
+    """The rank of this process in the run and on its machine, and the numbers of ranks in both."""
 
     rank: int = 0
     local_rank: int = 0
@@ -103,13 +117,14 @@ class Launch:
 
 
 class PlaceError(ValueError):
-    """The launcher's variables contradict each other or make no sense."""
+    """Error about invalid or contradictory variables of the launcher."""
 
 
 def launch(environ: Mapping[str, str] | None = None) -> Launch:
-    """Read the ranks from torchrun's variables, else from those of a SLURM step; a lone rank without both.
+    """Read the ranks from the variables of torchrun or, without them, of a SLURM step; without both there is
+    one rank.
 
-    PlaceError names the variable that makes no sense.
+    PlaceError, which names the variable, if a variable is invalid.
     """
     env = os.environ if environ is None else environ
     try:
@@ -121,7 +136,7 @@ def launch(environ: Mapping[str, str] | None = None) -> Launch:
 
 
 def launch_or_alone() -> Launch:
-    """Return `launch()`, or a lone rank if the environment makes no sense: for messages."""
+    """Return `launch()`, or a single rank if the environment is invalid. Used for messages only."""
     try:
         return launch()
     except ValueError:
@@ -129,10 +144,10 @@ def launch_or_alone() -> Launch:
 
 
 def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
-    """Return the engine's threads: OMP_NUM_THREADS if a person set it, else this rank's share of the cores.
+    """Return the number of threads for the engine: OMP_NUM_THREADS, or this rank's share of the cores.
 
-    torchrun sets OMP_NUM_THREADS=1 by itself; that value does not count. More than four threads a processor
-    are refused with a warning.
+    OMP_NUM_THREADS=1 is ignored if torchrun started several ranks, because torchrun sets it by default. At
+    most four threads per processor are used, with a warning if more are requested.
     """
     env = os.environ if environ is None else environ
     place = launch(env)
@@ -163,9 +178,9 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
 def interface_towards(host: str) -> str | None:
-    """Return the interface whose IPv4 address is the source of packets to `host`; None if unknown.
+    """Return the network interface through which packets to `host` leave (IPv4); None if unknown.
 
-    On `host` itself that is the interface with its address. Nothing is sent.
+    On the machine `host` itself, this is the interface that has its address. Nothing is sent.
     """
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -184,15 +199,28 @@ def _address(probe: socket.socket, name: str) -> str | None:
     return socket.inet_ntoa(reply[20:24])
 
 
-_script_may_run = True
+_runs_own_code_alone = False
 
 
-def no_script_runs() -> None:
-    """Say that this process runs fastsft's own program and no code of a script."""
-    global _script_may_run
-    _script_may_run = False
+@contextmanager
+def only_own_code() -> Iterator[None]:
+    """Say that fastsft's own program runs inside the context, and no code of a script."""
+    global _runs_own_code_alone
+    before, _runs_own_code_alone = _runs_own_code_alone, True
+    try:
+        yield
+    finally:
+        _runs_own_code_alone = before
 
 
 def script_may_run() -> bool:
-    """True if code of a script may run in this process, in which a Trainer looks for its changes."""
-    return _script_may_run
+    """True if code of a script may run in this process, so that a Trainer looks for its changes.
+
+    False inside `only_own_code`, unless the process began with another program than fastsft's: a script may
+    have changed libraries before it called a function of ours.
+    """
+    main = sys.modules.get("__main__")
+    spec, path = getattr(main, "__spec__", None), Path(getattr(main, "__file__", None) or "")
+    is_module = spec is not None and spec.name.partition(".")[0] == "fastsft"
+    is_program = path.name == "fastsft" or path.resolve().parent == Path(__file__).resolve().parents[1]
+    return not (_runs_own_code_alone and (is_module or is_program))

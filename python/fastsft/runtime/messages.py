@@ -1,4 +1,4 @@
-"""Notices to the user, printed once each, by global rank 0 only."""
+"""Print messages to the user, on global rank 0 only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _said: set[str] = set()
 
 @dataclass
 class Notices:
-    """The messages that `collected` gathered instead of printing them."""
+    """The messages that `collected` has collected. warned: texts of `warn_once`. told: texts of `tell`."""
 
     warned: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -31,7 +31,9 @@ _beside_result = False
 
 @contextlib.contextmanager
 def collected() -> Iterator[Notices]:
-    """Collect notices in the object instead of printing them, repeated notices too."""
+    """Collect the messages of the block, also repeated ones, in the yielded object instead of printing
+    them.
+    """
     global _collecting
     before, _collecting = _collecting, Notices()
     try:
@@ -42,7 +44,7 @@ def collected() -> Iterator[Notices]:
 
 @contextlib.contextmanager
 def beside_result() -> Iterator[None]:
-    """Send notices to stderr, and keep standard output for the result of a command."""
+    """Print the messages of the block to stderr, so that stdout has only the result of a command."""
     global _beside_result
     before, _beside_result = _beside_result, True
     try:
@@ -52,7 +54,7 @@ def beside_result() -> Iterator[None]:
 
 
 def warn_once(text: str) -> None:
-    """Log `text` as a warning of the logger `fastsft`, once in a process, on global rank 0 only."""
+    """Log `text` as a warning of the logger `fastsft`, once per process, on global rank 0 only."""
     if _collecting is not None:
         _collecting.warned += [] if text in _collecting.warned else [text]
         return
@@ -61,12 +63,13 @@ def warn_once(text: str) -> None:
     _said.add(text)
     if os.environ.get("RANK", "0") == "0":
         shown = visible(text)
-        with _above_bars():  # without handlers logging writes the line itself to stderr
+        # if there is no handler, logging writes the line to stderr, so it is wrapped here
+        with _above_bars():
             _log.warning(shown if _log.hasHandlers() else fitted(shown, sys.stderr))
 
 
 def tell(text: str) -> None:
-    """Print on global rank 0, also when a script uses the library; to stdout unless `beside_result`."""
+    """Print `text` on global rank 0, to stdout or, in a block of `beside_result`, to stderr."""
     if _collecting is not None:
         _collecting.told.append(text)
         return
@@ -77,21 +80,23 @@ def tell(text: str) -> None:
 
 
 def tell_once(text: str) -> None:
-    """Print like `tell`, but each text once in a process, for a state that is found repeatedly."""
+    """Print `text` like `tell`, but only the first time in a process."""
     if text not in _said:
         _said.add(text)
         tell(text)
 
 
 def _above_bars() -> contextlib.AbstractContextManager[object]:
-    """Return a context that hides tqdm's bars, and draws them again below the printed text."""
+    """Return a context manager that removes tqdm's bars while text is printed, and draws them again below
+    it.
+    """
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stdout)
 
 
 def rank0_print(*args: Any) -> None:
-    """Print on global rank 0, once `train()` has set `fastsft.train.local_rank`."""
-    # FastChat's scripts set it there; importing the module here would be circular.
+    """Print on global rank 0, if `train()` or a script has set `fastsft.train.local_rank` to 0."""
+    # FastChat's scripts set this attribute. An import of fastsft.train here would be circular.
     local_rank = getattr(sys.modules.get("fastsft.train"), "local_rank", None)
     if local_rank == 0 and os.environ.get("RANK", "0") == "0":
         say(fitted(" ".join(map(str, args)), sys.stdout))

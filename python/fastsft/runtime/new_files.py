@@ -1,7 +1,8 @@
-"""New files, written by descriptor, under unused names and in folders entered without following links.
+"""Create and write files by descriptor, under unused names, without following links.
 
-All files that Python writes are written here. An attacker who can write into the same directory may replace a
-name by a link: the descriptor still refers to our file, and no link is followed.
+All files that Python code of fastsft writes are written here. Somebody else who can write to the same
+directory may replace a name by a link. The descriptor then still refers to the file that was created here,
+and the link is not followed.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MOST_BYTES_OF_NAME = 200  # of 255; a prefix and random digits are added
+_MOST_BYTES_OF_NAME = 200  # a name may have 255 bytes; a prefix and random digits are added
 _MOST_BYTES_OF_CALL = 1 << 28
 _MOST_COLLECTED_BYTES = 1 << 20
 
 
 class NewFile:
-    """A new file open for writing, usable as a file object by other libraries.
+    """A new file, open for writing. Libraries can use it as a file object.
 
-    folder: a descriptor of the directory that contains `path`. shared: another rank may have created the
-    file. Every OSError names the path and the way out; `error` keeps the first.
+    folder: descriptor of the directory that contains `path`; None to use the whole path. shared: the file may
+    exist, created by another rank. `error`: the first error of a write. Each OSError names the path and what
+    the user can do.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class NewFile:
         self._descriptor = _created(path, folder, permissions, shared)
 
     def write(self, data: Buffer) -> int:
-        """Append all of `data`; small parts are collected first."""
+        """Append all of `data`; small amounts of data are buffered."""
         part = memoryview(data).cast("B")
         if len(self._collected) + len(part) > _MOST_COLLECTED_BYTES:
             self.flush()
@@ -53,7 +55,7 @@ class NewFile:
         return len(part)
 
     def write_at(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` at `offset`, and return its size in bytes."""
+        """Write all of `data` at byte `offset`, and return its size in bytes."""
         left = memoryview(data).cast("B")
         size = len(left)
         while len(left):
@@ -67,16 +69,19 @@ class NewFile:
         return size
 
     def flush(self) -> None:
-        """Write the collected parts."""
+        """Write the buffered data."""
         collected, self._collected = self._collected, bytearray()
         self._end += self.write_at(self._end, collected)
 
     def fileno(self) -> int:
-        """Return the descriptor, until the file is closed."""
+        """Return the descriptor; -1 after the file was closed."""
         return self._descriptor
 
     def sync(self) -> None:
-        """Make the content durable. Not retried: a second fsync may report success wrongly."""
+        """Flush, and make the content durable.
+
+        A failed fsync is not repeated, since a second one may wrongly succeed.
+        """
         self.flush()
         try:
             os.fsync(self._descriptor)
@@ -84,15 +89,16 @@ class NewFile:
             raise explained(error, "sync", self.path) from error
 
     def close(self) -> None:
-        """Close the descriptor without flushing or syncing; a second call does nothing."""
+        """Close the descriptor, without a flush or sync; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             _close(descriptor, self.path)
 
     def rename_to(self, name: str) -> None:
-        """Close the file and rename it to `name`; replaces a file or a link of that name.
+        """Flush and close the file and rename it to `name`, which replaces a file or a link of that name.
 
-        OSError if another program took the file's own name; NotReplacedError if the old file is protected.
+        OSError if another program has replaced this file; NotReplacedError if the file to replace is
+        protected.
         """
         self.flush()
         own, path = os.fstat(self._descriptor), self.path.with_name(name)
@@ -121,7 +127,7 @@ class NewFile:
             )
 
     def discard(self) -> None:
-        """Close the file and remove its name, as far as that is possible."""
+        """Close the file and remove it; errors are ignored."""
         with contextlib.suppress(OSError):
             self.close()
         with contextlib.suppress(OSError):
@@ -136,10 +142,11 @@ class NewFile:
 
 @contextlib.contextmanager
 def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[NewFile]:
-    """Yield a new file, which is renamed to `name` after the block; a failed block leaves nothing.
+    """Yield a new file with a temporary name. After the block it is renamed to `name`; if the block fails, it
+    is removed.
 
-    name: may contain folders below `directory`, which are made; ValueError for a link in the way. durable:
-    sync the content before the rename.
+    name: may contain folders below `directory`, which are created; ValueError if one is a link. durable: sync
+    the content before the rename.
     """
     with opened_folder(directory, name, make=True) as folder:
         path = directory / name
@@ -166,7 +173,9 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         return os.open(name, _FLAGS | os.O_EXCL, permissions, dir_fd=folder)
 
     def made_before() -> int | None:
-        """Open the file of a try whose answer was lost: it is empty and belongs to this user."""
+        """Open the file that an earlier try created, whose answer was lost: it is empty and belongs to this
+        user.
+        """
         with contextlib.suppress(OSError):
             descriptor = os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
             status = os.fstat(descriptor)
@@ -212,9 +221,10 @@ _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the folder that contains the file `name`. `directory` itself may be a link.
+    """Yield a descriptor of the folder in which the file `name` is. `directory` itself may be a link.
 
-    make: create missing folders. ValueError if a folder on the way is a link or a file.
+    name: path relative to `directory`. make: create missing folders. ValueError if a folder in `name` is a
+    link or a file.
     """
     if {"", ".", ".."} & set(name.split("/")):
         raise ValueError(f"{directory}: expected the name of a file below, got {name!r}")
@@ -230,13 +240,16 @@ def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[in
 
 
 def make_folders(directory: Path, name: str) -> None:
-    """Make the folders for the file `name` below `directory`. ValueError for a link or a file in the way."""
+    """Create the folders for the file `name` below `directory`.
+
+    ValueError if one of them is a link or a file.
+    """
     with opened_folder(directory, name, make=True):
         pass
 
 
 def sync_folder(folder: int, path: Path) -> None:
-    """Make the names in an open folder durable. path: for messages."""
+    """Make the file names in an open folder durable. path: the folder's path for messages."""
     try:
         inside = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:

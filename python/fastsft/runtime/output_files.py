@@ -1,7 +1,7 @@
-"""Files in an output directory: written whole or not at all, through no link, never over others' files.
+"""Write files to an output directory: whole or not at all, through no link, and never over a user's files.
 
-A record in the directory has length and checksum of each file that fastsft wrote there. Any other file under
-our names is kept under a new name.
+A record in the directory has length and checksum of each file that fastsft wrote there. A file that is not on
+record and has the name of a new file is renamed, not replaced.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from fastsft.runtime.new_files import fresh_file
 from fastsft.runtime.regular_files import kind_of, read_json_object
 
 _Content = str | bytes | memoryview
-ARGUMENTS = "training_args.json"  # of every model that fastsft saves
-_lock = threading.Lock()  # of the records of what was written
+ARGUMENTS = "training_args.json"  # is written for every model that fastsft saves
+_lock = threading.Lock()  # guards the record files
 
 
 def replace_file(path: str | Path, content: _Content) -> None:
-    """Replace a file, or a link but not its target, atomically: the name always has old or new content.
+    """Replace a file atomically: at any time the name has the old or the new content.
 
-    The content is written under a random temporary name in the same directory (new_files.py). OSError if that
-    fails.
+    If `path` is a link, the link is replaced and not its target.
+
+    The content is first written under a random temporary name in the same directory (new_files.py). OSError
+    if that fails.
     """
     write_below(Path(path).parent, Path(path).name, content)
 
 
 def write_below(directory: Path, name: str, content: _Content, durable: bool = False) -> None:
-    """Replace the file `name`, which may contain folders below `directory`; ValueError for a link in the way.
+    """Replace the file `name` in `directory`. `name` may contain folders; ValueError if one is a link.
 
     durable: sync the content before the rename.
     """
@@ -45,9 +47,10 @@ def write_below(directory: Path, name: str, content: _Content, durable: bool = F
 
 
 def check_output_file(path: str | Path, flag: str) -> None:
-    """Raise ValueError unless `flag` names a regular file or no file yet.
+    """Raise ValueError if `path` exists and is not a regular file. flag: the flag that names the file, for
+    the message.
 
-    A link to a regular file is allowed: the link is replaced, and its target stays as it is.
+    A link to a regular file is allowed; a write replaces the link, not its target.
     """
     try:
         mode = os.stat(path).st_mode
@@ -61,16 +64,17 @@ def check_output_file(path: str | Path, flag: str) -> None:
 
 
 def write_for_flag(path: str | Path, content: _Content, flag: str) -> None:
-    """Replace a file that the user named, after `check_output_file`."""
+    """Replace the file that the user named with `flag`, after `check_output_file`."""
     check_output_file(path, flag)
     replace_file(path, content)
 
 
 def write_output(path: str | Path, content: _Content) -> None:
-    """Replace one of fastsft's files in an output directory, but no file that fastsft did not write.
+    """Write one of fastsft's files to an output directory, without replacing a file that fastsft did not
+    write.
 
-    Another file of that name is archived with a message (`archive_foreign`). A protected file stays, with a
-    message.
+    Such a file is renamed, with a message (`archive_foreign`). If the existing file is protected, the new
+    file is not written, with a message.
     """
     path, new = Path(path), content.encode() if isinstance(content, str) else bytes(content)
     digest = digest_of(new)
@@ -83,7 +87,8 @@ def write_output(path: str | Path, content: _Content) -> None:
 
 
 def record_written(directory: Path, digests: Mapping[str, Digest]) -> None:
-    """Record the content that files are about to get, so that they are fastsft's even after a crash.
+    """Record the digests of files before they are written, so that they count as fastsft's even after a
+    crash.
 
     OSError if the record cannot be written.
     """
@@ -98,15 +103,16 @@ def record_written(directory: Path, digests: Mapping[str, Digest]) -> None:
             _C.put_aside(str(path))
         try:
             replace_file(path, text)
-        except NotReplacedError as error:  # what is written is put aside the next time, as if another's
+        # the next run will not find the files on record and will rename them
+        except NotReplacedError as error:
             tell_once(f"{path}: {error.strerror}")
 
 
 def archive_changed(directory: Path, files: Mapping[str, Digest]) -> None:
-    """Archive small model files in `directory` that others have replaced.
+    """Rename small model files in `directory` that somebody has replaced (`archive_foreign`).
 
-    files: names and digests that are about to be written; weights and files in folders are ignored. Does
-    nothing unless the directory has a model on record (csrc/storage/file_set.cpp decides then).
+    files: names and digests of files that are about to be written; weights and files in folders are left out.
+    Does nothing if no model is on record in the directory, since csrc/storage/file_set.cpp then decides.
     """
     if ARGUMENTS in recorded_files(directory):
         for name, digest in files.items():
@@ -115,10 +121,10 @@ def archive_changed(directory: Path, files: Mapping[str, Digest]) -> None:
 
 
 def archive_foreign(path: Path, fresh: Digest | None = None) -> None:
-    """Rename a foreign file that has a name of ours to previous-<UTC time>-<name>, with a message.
+    """Rename a file that fastsft did not write to previous-<UTC time>-<name>, and print a message.
 
-    Files on record, and files equal to the new content `fresh`, are fastsft's. A link is replaced, not kept.
-    NotReplacedError if the file is protected.
+    Files on record, and files with the digest `fresh` of the new content, count as fastsft's and stay. Links
+    stay, too, since a write replaces them. NotReplacedError if the file is protected.
     """
     from fastsft import _C
 
@@ -156,11 +162,11 @@ def _is_alike(path: Path, fresh: Digest) -> bool:
 
 RECORD_NAME = ".fastsft-files.json"
 
-Digest: TypeAlias = tuple[int, int]  # bytes and CRC-32C
+Digest: TypeAlias = tuple[int, int]  # length in bytes, and CRC-32C
 
 
 def digest_of(content: bytes | memoryview) -> Digest:
-    """Return length and checksum of content that will be written."""
+    """Return length and checksum of `content`."""
     from fastsft import _C
 
     return len(bytes(content)), int(_C.crc32c(bytes(content)))
@@ -175,13 +181,13 @@ def digest_of_file(path: str | Path) -> Digest:
 
 
 def is_written(path: Path) -> bool:
-    """True if the regular file `path` has content that fastsft wrote there."""
+    """True if the regular file `path` has the length and checksum of a file that fastsft wrote there."""
     from fastsft import _C
 
     digests = recorded_files(path.parent).get(path.name, [])
     try:
         return bool(digests) and digest_of_file(path) in digests
-    except (OSError, _C.FileError):  # not readable by this process
+    except (OSError, _C.FileError):  # this process cannot read the file
         return False
 
 
@@ -195,7 +201,7 @@ def _digest_there(path: Path) -> Digest | None:
 
 
 def recorded_files(directory: Path) -> dict[str, list[Digest]]:
-    """Return the recorded digests of a directory by file name; {} without a record that fastsft wrote."""
+    """Return the digests on record in a directory, by file name; {} if there is no valid record."""
     path = directory / RECORD_NAME
     try:
         content = read_json_object(path) if not path.is_symlink() else {}
@@ -210,7 +216,8 @@ def recorded_files(directory: Path) -> dict[str, list[Digest]]:
 def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
     """Return the record as JSON, with `digests` added.
 
-    Earlier content stays on record until its file is written again: a crash in between loses neither.
+    The digest of a file's present content also stays on record. If a crash comes before the file is replaced,
+    the old file still counts as fastsft's.
     """
     record = recorded_files(directory)
     for name, digest in digests.items():
@@ -222,14 +229,15 @@ def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
 
 
 def files_of(write: Callable[[str], object], within: Path | None = None) -> dict[str, bytes]:
-    """Return the files that `write` puts into the directory that it is given: content by relative path.
+    """Call `write` with a temporary directory, and return the files that it writes there: contents by
+    relative path.
 
-    The directory is in the system's temporary folder, whose names are hidden from those who can write into
-    `within`; if that folder is full or not writable, a private one in `within`.
+    The directory is in the system's temporary folder or, if that is full or not writable, in `within`. The
+    former is preferred because others may be able to write to `within`.
     """
     try:
         return _files_of(write, None)
-    except Exception as error:  # a library in Rust has types of its own
+    except Exception as error:  # a library in Rust raises its own exception classes
         if within is None or not (isinstance(error, OSError) or is_disk_full(error)):
             raise
     return _files_of(write, within)

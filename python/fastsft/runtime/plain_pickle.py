@@ -1,8 +1,8 @@
-"""Read pickles while calling only functions that the caller has listed.
+"""Read pickles, calling only functions that the caller allows.
 
 `pickle.Unpickler` with a restricted `find_class` still allocates any size that a file claims, and calls
-`__setstate__` of every object. Here a fixed set of opcodes builds plain containers; any unlisted name is an
-error before it is used.
+`__setstate__` of every object. This reader supports only the opcodes that build plain containers, and raises
+an error for any name that is not allowed before the name is used.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-MOST_BYTES = 64 << 20  # a state of 100,000 tensors has about 15 MB
+MOST_BYTES = 64 << 20  # the pickle of a state dict with 100,000 tensors has about 15 MB
 _MOST_OPCODES = 3_000_000
 _MOST_ARGUMENTS = 64
-_MOST_FIELDS = 64  # of an object whose state has two parts
-_MOST_KEY = 1 << 60  # equal hashes begin beyond
+_MOST_FIELDS = 64  # attributes of an object whose state is a pair of dictionaries
+_MOST_KEY = 1 << 60  # larger integers can have equal hashes, which make a dictionary slow
 _MARK = object()
 
 
 class PlainPickleError(ValueError):
-    """A pickle with an opcode, a name or a structure that plain data does not need."""
+    """Error about a pickle with an opcode, a name or a structure that plain data does not need."""
 
 
 class Maker:
-    """A function that pickles may call. Its arguments are untrusted data."""
+    """A function that pickles may call, with untrusted arguments."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
@@ -37,7 +37,9 @@ class Maker:
 
 
 class Inert:
-    """A substitute for a class: keeps the constructor's arguments and its state's attributes."""
+    """A substitute for an object of a class: keeps the constructor's arguments and the attributes of its
+    state.
+    """
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
@@ -45,7 +47,7 @@ class Inert:
         self.is_built = False
 
 
-# Returns the Maker or value of a dotted name; None refuses the name.
+# Type of a function that returns the Maker or value for a dotted name, or None to refuse the name.
 Names = Callable[[str], object]
 
 
@@ -56,11 +58,12 @@ def read_pickle(
     most_bytes: int = MOST_BYTES,
     most_opcodes: int | None = _MOST_OPCODES,
 ) -> Any:
-    """Read the one object of a pickle of protocol 2 to 5.
+    """Read a pickle of protocol 2 to 5, which holds one object.
 
-    names: returns the function or value for "module.name", None to refuse it. persistent: makes the object
-    for a persistent id; without it such ids are refused. most_bytes, most_opcodes: limits, for files.
-    PlainPickleError for any other pickle, before anything in it has run.
+    names: function that returns the Maker or value for "module.name", or None to refuse the name. persistent:
+    function that returns the object for a persistent id; None refuses such ids. most_bytes: limit of the size
+    of `data`. most_opcodes: limit of the number of opcodes; None for no limit. PlainPickleError for a pickle
+    that needs more than plain data, before anything in it has run.
     """
     if len(data) > most_bytes:
         raise PlainPickleError(f"expected a pickle of at most {most_bytes} bytes, got {len(data)}")
@@ -91,7 +94,8 @@ class _Machine:
         self._room = 0
 
     def run(self, data: bytes) -> Any:
-        self._room = 2 * len(data)  # a text in the file can be decoded to bytes repeatedly
+        # bounds memory: a pickle can make bytes from the same text again and again
+        self._room = 2 * len(data)
         for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if self._most_opcodes is not None and number > self._most_opcodes:
                 raise PlainPickleError(f"expected at most {self._most_opcodes} opcodes")
@@ -196,7 +200,10 @@ class _Machine:
         self._stack.append(made)
 
     def _build(self, _: object) -> None:
-        """Give an Inert object its attributes; the state of a dictionary (`_metadata`) is ignored."""
+        """Set the attributes of an Inert object.
+
+        The state of a dictionary, such as `_metadata`, is ignored.
+        """
         state, target = self._pop(), self._stack[-1]
         if isinstance(target, Inert):
             if target.is_built:
@@ -205,7 +212,7 @@ class _Machine:
             dictionaries = [part for part in parts if isinstance(part, dict)]
             if len(dictionaries) == 2 and sum(map(len, dictionaries)) <= _MOST_FIELDS:
                 dictionaries = [dictionaries[0] | dictionaries[1]]
-            # Not copied: many objects may share one.
+            # The dictionary is not copied, because many objects may share it.
             target.fields = dictionaries[0] if dictionaries else {}
             target.arguments, target.is_built = (*target.arguments, state), True
         elif type(target) is not dict:
@@ -218,7 +225,7 @@ class _Machine:
 
 
 def _checked_key(key: Any) -> Hashable:
-    """Return a dictionary key that hashes quickly; PlainPickleError for others, such as nested tuples."""
+    """Return `key` if it hashes quickly; PlainPickleError for other keys, such as nested tuples."""
     if key is None or isinstance(key, str | Inert) or (isinstance(key, int) and abs(key) < _MOST_KEY):
         return key
     raise PlainPickleError(f"a dictionary has a {type(key).__name__} as a key")
@@ -252,7 +259,7 @@ _HANDLERS: dict[str, Callable[[_Machine, Any], None]] = {
 def check_named(path: Path, content: object, kind: type, what: str) -> None:
     """Raise ValueError, naming the file, unless `content` maps texts to values of `kind`.
 
-    what: the kind for messages ("a tensor").
+    what: `kind` in words, for messages ("a tensor").
     """
     plural = what.split(maxsplit=1)[1] + "s"
     if not isinstance(content, dict):

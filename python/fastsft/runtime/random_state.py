@@ -1,4 +1,6 @@
-"""Random states of Python, numpy and torch as JSON, so that a checkpoint needs no pickle."""
+"""Save and restore the random states of Python, numpy and torch as JSON, so that a checkpoint needs no
+pickle.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,22 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-_MOST_STATE_BYTES = 1 << 20  # torch has 5 KB
+_MOST_STATE_BYTES = 1 << 20  # the state of torch's CPU generator has 5 KB
 _DAMAGED = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, OverflowError, zlib.error)
 
 
 def random_state_name(rank: int) -> str:
-    """Return the name of a rank's file."""
+    """Return the name of the file with a rank's random states."""
     return f"random-state-rank-{rank:05d}.json"
 
 
-# Generator name, keys, position in the keys, 1 if a normal value is cached, and that value.
+# Name of the generator, its keys, the position in the keys, 1 if a normally distributed value is cached, and
+# that value.
 NumpyState = tuple[str, "npt.NDArray[np.uint32]", int, int, float]
 
 
 class RandomState(NamedTuple):
-    """The global generators of Python, numpy and torch (CPU) in this process at one moment."""
+    """The states of the global random generators of Python, numpy and torch (CPU) in this process."""
 
     python: tuple[Any, ...]
     numpy: NumpyState | dict[str, Any]  # a dictionary if the generator is not MT19937
@@ -37,14 +40,14 @@ class RandomState(NamedTuple):
 
     @classmethod
     def now(cls) -> RandomState:
-        """Return the present states; takes a few microseconds."""
+        """Return the present states. Takes a few microseconds."""
         import numpy as np
         import torch
 
         return cls(random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state())
 
     def set(self) -> None:
-        """Restore the generators to these states."""
+        """Set the generators to these states."""
         import numpy as np
         import torch
 
@@ -53,7 +56,7 @@ class RandomState(NamedTuple):
         torch.set_rng_state(self.torch)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values. ValueError if numpy's generator was replaced by another kind."""
+        """Return the states as JSON values. ValueError if numpy's global generator is not MT19937."""
         if isinstance(self.numpy, dict):
             raise ValueError(
                 f"numpy.random.set_bit_generator: expected MT19937, whose state a checkpoint can hold, got "
@@ -69,7 +72,7 @@ class RandomState(NamedTuple):
 
     @classmethod
     def from_json(cls, states: dict[str, Any]) -> RandomState:
-        """Make the states from the values of `to_json`."""
+        """Return the states from the values of `to_json`."""
         import numpy as np
 
         version, internal, gauss = states["python"]
@@ -82,18 +85,18 @@ class RandomState(NamedTuple):
 
 
 def read_random_states() -> dict[str, Any]:
-    """Return the present states, the GPU's too if it is in use, as plain JSON values."""
+    """Return the present states as JSON values, including the GPU's state if a CUDA context exists."""
     import torch
 
     states = RandomState.now().to_json()
-    # Reading the state of an unused GPU would create a context of hundreds of MB.
+    # To read the state of an unused GPU would create a CUDA context of hundreds of MB.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = _pack(torch.cuda.get_rng_state())
     return states
 
 
 def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | None:
-    """Return the states in this rank's file; else None, such as after a change of the world size.
+    """Return the states in the file of `rank`; None if there is no file, as after a change of the world size.
 
     ValueError if the file is damaged.
     """
@@ -112,7 +115,10 @@ def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | No
 
 
 def restore_random_state(directory: str | Path, rank: int) -> bool:
-    """Set the states of this rank's file. False without a file; ValueError if it is damaged."""
+    """Restore the states from the file of `rank`.
+
+    Return False if there is no file; ValueError if it is damaged.
+    """
     import torch
 
     states = saved_random_states(directory, rank)
@@ -121,7 +127,7 @@ def restore_random_state(directory: str | Path, rank: int) -> bool:
     try:
         RandomState.from_json(states).set()
         if "cuda" in states and torch.cuda.is_available():
-            # Without a context torch queues the call until a context exists.
+            # If no CUDA context exists, torch delays the call until there is one.
             torch.cuda.set_rng_state(_unpack(states["cuda"]))
     except _DAMAGED as error:
         path = Path(directory) / random_state_name(rank)

@@ -1,4 +1,4 @@
-"""Read small untrusted files whole, after a check that each is a regular file of bounded size."""
+"""Read small untrusted files, after a check that each is a regular file of bounded size."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSO
 
 
 def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str = "a regular file") -> bytes:
-    """Read a regular file, links followed. Never blocks, not even on a FIFO without a writer.
+    """Read a regular file, following links. Never waits, not even for a FIFO without a writer.
 
-    ValueError naming the path if the file is not regular, larger than `max_bytes`, or not readable. what: the
-    expected thing, for the message ("a chat template").
+    what: what is expected there, for the message ("a chat template"). ValueError, which names the path, if
+    the file is not regular, larger than `max_bytes`, or not readable.
     """
     with open_regular(path, what) as file:
         size = os.fstat(file.fileno()).st_size
@@ -32,7 +32,7 @@ def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str
 
 
 def open_regular(path: str | Path, what: str = "a regular file") -> BufferedReader:
-    """Open a regular file for reading. ValueError as `read_regular`, also for a Git LFS pointer."""
+    """Open a regular file for reading. ValueError as in `read_regular`, and for a Git LFS pointer."""
     descriptor = open_descriptor(path, f"expected {what}, cannot be read")
     try:
         mode = os.fstat(descriptor).st_mode
@@ -46,9 +46,12 @@ def open_regular(path: str | Path, what: str = "a regular file") -> BufferedRead
 
 
 def open_descriptor(path: str | Path, problem: str) -> int:
-    """Open any file for reading, without waiting for the writer of a FIFO. ValueError with `problem`."""
+    """Open any file for reading, without waiting for the writer of a FIFO.
+
+    problem: text for the message of the ValueError if the file cannot be opened.
+    """
     try:
-        # Raises for a socket and for a missing file.
+        # fails for a socket and for a missing file
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {problem}: {_reason(error)}") from None
@@ -59,9 +62,9 @@ def _reason(error: Exception) -> str:
 
 
 def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular file") -> None:
-    """Raise ValueError if the regular file `path`, opened as `descriptor`, holds a Git LFS pointer.
+    """Raise ValueError if the open regular file contains a Git LFS pointer. descriptor: the open file.
 
-    A repository that was cloned without Git LFS has these small texts in place of its large files.
+    A repository that was cloned without Git LFS has such small text files in place of its large files.
     """
     is_small = os.fstat(descriptor).st_size <= _MOST_OF_POINTER
     try:
@@ -76,7 +79,7 @@ def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular f
 
 
 def check_regular(path: str | Path, what: str = "a regular file") -> None:
-    """Raise ValueError as `open_regular` does, for a file that another library will read."""
+    """Raise ValueError as in `open_regular`. Used for a file that another library will read."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
@@ -88,10 +91,12 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
 
 
 def file_inside(directory: str | Path, name: str) -> Path | None:
-    """Return the file `name` of a model directory, also in any of its folders; None if there is no such name.
+    """Return the path of the file `name` in a model directory; None if there is no such file.
 
-    A link may lead to a file inside the directory or, in the Hugging Face cache, into its repository's
-    `blobs`. ValueError for every other link, and for a dangling one.
+    name: may contain folders.
+
+    A link may lead to a file inside the directory or, in the Hugging Face cache, into the `blobs` of the same
+    repository. ValueError for any other link, and for a link to a file that does not exist.
     """
     from fastsft import _C
 
@@ -108,7 +113,7 @@ def file_inside(directory: str | Path, name: str) -> Path | None:
 
 
 def check_name(path: str | Path, what: str) -> None:
-    """Raise ValueError, beginning with `what`, for a path that is not UTF-8, as the core needs."""
+    """Raise ValueError if a path is not UTF-8, which the C++ core needs. what: beginning of the message."""
     text = os.fspath(path)
     try:
         text.encode()
@@ -122,7 +127,7 @@ def check_name(path: str | Path, what: str) -> None:
 
 
 def _is_read_wrongly(text: str) -> bool:
-    """True if the path is UTF-8, but was decoded with another encoding."""
+    """True if the bytes of the path are UTF-8, but Python decoded them with another encoding."""
     try:
         os.fsencode(text).decode()
     except UnicodeError:
@@ -131,7 +136,7 @@ def _is_read_wrongly(text: str) -> bool:
 
 
 def kind_of(mode: int) -> str:
-    """Name the kind of a file that is not regular, for messages."""
+    """Return the kind of a file that is not regular, for messages. mode: st_mode of the file."""
     return next((name for test, name in _KINDS if test(mode)), "a device")
 
 
@@ -142,9 +147,10 @@ def read_text(
     *,
     of_user: bool = False,
 ) -> str:
-    """Read a regular file as UTF-8, newlines as \\n. ValueError as `read_regular`, also for other encodings.
+    """Read a regular file as UTF-8, with newlines as \\n. ValueError as in `read_regular`, and if it is not
+    UTF-8.
 
-    of_user: a person wrote the file, perhaps with an editor that adds a byte order mark; the mark is dropped.
+    of_user: a user may have written the file with an editor that adds a byte order mark, which is dropped.
     """
     content = read_regular(path, max_bytes, what)
     try:
@@ -158,8 +164,8 @@ def read_text(
 def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: bool = False) -> Any:
     """Read the value of a JSON file. of_user: as in `read_text`.
 
-    ValueError as `read_text`, for invalid or too deeply nested JSON, and for a text with a lone surrogate,
-    naming its field.
+    ValueError as in `read_text`, for invalid or too deeply nested JSON, and for a string with a lone
+    surrogate.
     """
     text = read_text(path, max_bytes, "a JSON file", of_user=of_user)
     try:
@@ -174,7 +180,7 @@ def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: 
 
 
 def read_json_object(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-    """Read the object of a JSON file. ValueError as `read_json`, and for another value."""
+    """Read a JSON file that contains an object. ValueError as in `read_json`, and for any other value."""
     content = read_json(path, max_bytes)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")

@@ -1,7 +1,8 @@
-"""Keep the working directory, which may be a stranger's model or data, off Python's module search path.
+"""Remove the working directory from Python's module search path, since it may have been downloaded from a
+stranger.
 
-Every program of fastsft imports this module first. Therefore it imports only modules that Python has loaded
-by then, not even `__future__`.
+Every program of fastsft imports this module first. It imports only modules that Python has loaded at its
+start, because any other import (even of `__future__`) would look in the working directory.
 """
 
 import os
@@ -11,23 +12,26 @@ import sys
 def leave_working_directory() -> None:
     """Remove the working directory from sys.path, unless PYTHONPATH names it.
 
-    `python -m` puts it in front, and so does an empty entry of PYTHONPATH.
+    `python -m` and an empty entry in PYTHONPATH add it to sys.path.
     """
     here = _directory("")
     named = {_directory(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
     if here in named:
         here = ""
         if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
-            del sys.path[0]  # PYTHONPATH decides its position
+            del sys.path[0]  # the entry that `python -m` added; the entry from PYTHONPATH stays
     places = [_directory(entry) for entry in sys.path]
-    standard = _directory(os.path.dirname(os.__file__))  # entries from there on are installed packages
+    # entries from the standard library on are kept, since they are installed packages
+    standard = _directory(os.path.dirname(os.__file__))
     library = places.index(standard) if standard in places else len(places)
     kept = [entry for entry, place in zip(sys.path[:library], places, strict=False) if place != here]
     sys.path[:library] = kept
 
 
 def is_program() -> bool:
-    """True if Python runs fastsft itself: `python -m fastsft.train`, `fastsft inspect`."""
+    """True if this process was started as a program of fastsft: `python -m fastsft.train`, `fastsft
+    inspect`.
+    """
     if os.path.basename(sys.argv[0]) == "fastsft":
         return True
     if sys.argv[0] != "-m":
@@ -41,14 +45,14 @@ def is_program() -> bool:
 
 
 def python_command(module: str) -> list[str]:
-    """Return the beginning of `python -m <module>` without the working directory on the search path."""
+    """Return the command `python -P -m <module>`, which leaves the working directory off the search path."""
     return [sys.executable, "-P", "-m", module]
 
 
 def child_environment() -> dict[str, str]:
-    """Return this process's environment, with a PYTHONPATH by which a child imports the same packages.
+    """Return the environment for a child process, with a PYTHONPATH from which it imports the same fastsft.
 
-    Empty entries, which mean the working directory, are dropped.
+    Empty entries of PYTHONPATH, which mean the working directory, are dropped.
     """
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

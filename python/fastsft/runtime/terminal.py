@@ -1,7 +1,7 @@
-"""Print to standard streams as best effort, and make untrusted text safe for a terminal.
+"""Print to the standard streams without ever failing, and make untrusted text safe for a terminal.
 
-If a reader is gone, a disk is full or a descriptor is closed, the printed lines are lost and nothing is
-raised: a log never costs the run.
+If a reader is gone, a disk is full or a descriptor is closed, printed lines are lost and nothing is raised,
+so that output never ends a run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_PATIENCE_S = 1.0  # for a pipe that does not block and is full
+_PATIENCE_S = 1.0  # seconds to wait for a full non-blocking pipe
 
 
 def occupy_closed() -> None:
-    """Open /dev/null for standard descriptors that this process was started without.
+    """Open /dev/null for each standard descriptor that this process was started without.
 
-    Otherwise the next opened file would get such a number, and C++ would print into that file.
+    Otherwise the next file that is opened would get the descriptor's number, and C++ would print into that
+    file.
     """
     for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
         if stream is None and not _is_open(number):
@@ -36,7 +37,10 @@ def occupy_closed() -> None:
 
 
 def make_best_effort() -> None:
-    """Make sys.stdout and sys.stderr raise nothing; streams that somebody has replaced stay."""
+    """Replace sys.stdout and sys.stderr by streams that raise nothing.
+
+    Streams that other code has set are kept.
+    """
     occupy_closed()
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
@@ -45,9 +49,9 @@ def make_best_effort() -> None:
 
 
 def outlet(number: int, like: TextIO | None = None, *, write_through: bool = False) -> io.TextIOWrapper:
-    """Return a text stream to the descriptor `number` that drops text which cannot be written.
+    """Return a text stream to the descriptor `number`. Text that cannot be written is dropped.
 
-    like: the stream whose encoding and buffering to take over; None for UTF-8.
+    like: a stream whose encoding and buffering are used; None for UTF-8. write_through: do not buffer.
     """
     with contextlib.suppress(Exception):
         if like is not None:
@@ -62,10 +66,10 @@ def outlet(number: int, like: TextIO | None = None, *, write_through: bool = Fal
 
 
 class Outlet(io.FileIO):
-    """A raw file that writes as much of the data as possible, and raises nothing."""
+    """A raw file that writes as much of its data as possible and raises no OSError."""
 
     def write(self, data: ReadableBuffer) -> int:
-        """Return the length of `data`, even if some could not be written."""
+        """Write as much of `data` as possible, and return the length of `data` in any case."""
         view = memoryview(data).cast("B")
         left = view
         with contextlib.suppress(OSError):
@@ -78,11 +82,11 @@ class Outlet(io.FileIO):
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """Print a line at once, as far as possible, also to streams that are not ours."""
+    """Print a line and flush; errors are ignored, also those of a stream that other code has set."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream is None:
         return
-    with contextlib.suppress(OSError, ValueError):  # ValueError: a closed stream
+    with contextlib.suppress(OSError, ValueError):  # ValueError comes from a closed stream
         print(text, file=stream, flush=True)
 
 
@@ -94,24 +98,25 @@ def _is_open(number: int) -> bool:
     return True
 
 
-_JOINER = "\u200d"  # holds emoji together
+_JOINER = "\u200d"  # zero-width joiner, which joins emoji
 
 
 def visible(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
-    """Return `text` with control, format and unassigned characters as escapes, except those in `keep`.
+    """Return `text` with control, format and unassigned characters written as escapes, except those in
+    `keep`.
 
-    escape: further characters to write as escapes.
+    escape: other characters that are written as escapes.
     """
     return "".join(c if c in keep or (c not in escape and _is_harmless(c)) else _escaped(c) for c in text)
 
 
 def one_line(text: str) -> str:
-    """Return `visible` text with line breaks and tabs escaped, too."""
+    """Return `text` like `visible`, with line breaks and tabs also written as escapes."""
     return visible(text, keep="")
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Wrap long lines at words if `stream` is a terminal; paths and tables stay whole."""
+    """Wrap long lines between words if `stream` is a terminal. Words and lines of tables are not broken."""
     width = None if stream is None or stream.closed else terminal_width(stream)
     if width is None:
         return text
@@ -125,7 +130,10 @@ def _filled(line: str, width: int) -> str:
 
 
 def folded(line: str, width: int | None, *, indent: int) -> str:
-    """Wrap a line at words to `width` columns, with later lines indented; words stay whole."""
+    """Wrap a line between words to `width` columns; None for no limit.
+
+    indent: columns before all lines but the first.
+    """
     if width is None or len(line) <= width:
         return line
     return textwrap.fill(
@@ -134,12 +142,16 @@ def folded(line: str, width: int | None, *, indent: int) -> str:
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Return a terminal's columns, at least 20; None for a stream that is no terminal."""
+    """Return the width of a terminal in columns, at least 20; None if `stream` is not a terminal."""
     return max(shutil.get_terminal_size().columns, 20) if stream.isatty() else None
 
 
 def has_colour(stream: TextIO, choice: str = "auto") -> bool:
-    """True for colours. choice: "always", "never", or "auto": on a capable terminal, without NO_COLOR."""
+    """True if output is to be coloured.
+
+    choice: "always", "never", or "auto", which means on a terminal that can show colours, unless NO_COLOR is
+    set.
+    """
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

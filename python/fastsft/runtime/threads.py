@@ -1,4 +1,4 @@
-"""Start threads with a clear error if the system gives none, and pass items to a thread with a time limit."""
+"""Start threads, with a clear error if the system refuses, and pass items to a thread with a time limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 
 
 def start_needed(thread: threading.Thread, what: str) -> None:
-    """Start `thread`. _C.ThreadDeniedError, a RuntimeError, if a limit of processes or memory forbids that.
+    """Start `thread`. Raise _C.ThreadDeniedError (a RuntimeError) if a limit of processes or memory prevents
+    that.
 
     what: the thread's purpose, for the message.
     """
@@ -21,7 +22,7 @@ def start_needed(thread: threading.Thread, what: str) -> None:
 
 
 def denied(what: str, error: RuntimeError) -> Exception:
-    """Return the error of `start_needed`, for threads that other code starts."""
+    """Return the exception that `start_needed` raises, for a thread that other code failed to start."""
     from fastsft import _C
 
     return _C.ThreadDeniedError(
@@ -34,20 +35,20 @@ T = TypeVar("T")
 
 
 class TimedQueue(Generic[T]):
-    """First-in, first-out queue with one reader and any number of writers.
+    """A first-in, first-out queue with one reader and any number of writers.
 
-    queue.SimpleQueue is not used because its `get(timeout=...)` waits forever in CPython 3.11 if the timeout
-    passes before the wait begins (a busy machine, a short timeout); nor queue.Queue, because an interrupt can
+    queue.SimpleQueue is not used because in CPython 3.11 its `get(timeout=...)` waits forever if the timeout
+    passes before the wait begins, as on a busy machine. queue.Queue is not used because an interrupt can
     leave its lock taken.
     """
 
     def __init__(self) -> None:
         self._items: deque[T] = deque()
-        self._wake = threading.Lock()  # released by `put`, acquired when the reader looks
+        self._wake = threading.Lock()  # released by `put`, acquired by the reader when it looks for an item
         self._wake.acquire()
 
     def put(self, item: T) -> None:
-        """Add `item`; never waits."""
+        """Add `item`, without waiting."""
         self._items.append(item)
         try:
             self._wake.release()
@@ -55,7 +56,10 @@ class TimedQueue(Generic[T]):
             return
 
     def get(self, timeout: float | None = None) -> T:
-        """Remove the first item. queue.Empty after `timeout` seconds without an item; None waits forever."""
+        """Remove and return the first item.
+
+        queue.Empty after `timeout` seconds without an item; None waits forever.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._items:
@@ -65,5 +69,5 @@ class TimedQueue(Generic[T]):
                 raise Empty
 
     def empty(self) -> bool:
-        """True if no item waits."""
+        """True if there is no item."""
         return not self._items

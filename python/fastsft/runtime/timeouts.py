@@ -1,4 +1,4 @@
-"""Limits on the time without progress in each phase (docs/spec/reliability.md, section 4)."""
+"""Limit the time without progress in each phase of a run (docs/spec/reliability.md, section 4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _listeners: list[Callable[[], None]] = []
 
 
 def parse_timeouts(text: str | None) -> dict[str, float]:
-    """Parse `"init=300,step=60"` to seconds by phase. ValueError for invalid phases and numbers."""
+    """Parse a text such as "init=300,step=60" to seconds by phase.
+
+    ValueError for an unknown phase or an invalid number.
+    """
     limits = {}
     for item in (text or "").split(",") if text else []:
         name, _, seconds = (part.strip() for part in item.partition("="))
@@ -27,7 +30,7 @@ def parse_timeouts(text: str | None) -> dict[str, float]:
 
 
 class TimeLimits(Protocol):
-    """The run's arguments that set the limits."""
+    """The training arguments that set the limits."""
 
     @property
     def phase_timeouts(self) -> str | None: ...
@@ -38,19 +41,22 @@ class TimeLimits(Protocol):
 
 
 def phase_limit(args: TimeLimits, phase: str) -> float:
-    """Return the seconds that `phase` may go without progress; 0, no limit, for a lone rank by default."""
+    """Return the seconds that `phase` may take without progress; 0 means no limit, the default for a single
+    rank.
+    """
     given = parse_timeouts(args.phase_timeouts)
     if phase in given:
         return given[phase]
-    # Collectives end earlier, after --ddp_timeout, with a more precise message.
+    # The default is longer than --ddp_timeout, so that a collective ends first, with a more precise message.
     return args.ddp_timeout + 30.0 if args.world_size > 1 else 0.0
 
 
 @contextmanager
 def deadline(args: TimeLimits, name: str) -> Iterator[None]:
-    """End this process if the block makes no progress for longer than the limit of `name` (in PHASES).
+    """End this process if the block makes no progress for longer than the limit of the phase `name`.
 
-    The process leaves with status 3 and one line that names rank, step, phase and the last collective. Nests.
+    name: one of PHASES. The process exits with status 3 and a line that names rank, step, phase and the last
+    collective. Blocks may be nested; the inner limit then applies.
     """
     _enter(name, phase_limit(args, name))
     try:
@@ -61,7 +67,7 @@ def deadline(args: TimeLimits, name: str) -> Iterator[None]:
 
 
 def note_progress() -> None:
-    """Restart the deadline of the present phase, and call the listeners of `heard_by`."""
+    """Restart the time limit of the present phase, and call the listeners of `heard_by`."""
     from fastsft import _C
 
     _C.note_progress()
@@ -71,7 +77,7 @@ def note_progress() -> None:
 
 @contextmanager
 def heard_by(listener: Callable[[], None]) -> Iterator[None]:
-    """Call `listener` with every note_progress() during the block."""
+    """Call `listener` at every `note_progress()` during the block."""
     _listeners.append(listener)
     try:
         yield

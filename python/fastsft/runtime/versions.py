@@ -1,4 +1,4 @@
-"""Supported releases of Python, torch and transformers, and their differences (docs/versions.md)."""
+"""Name the supported releases of torch and transformers, and handle their differences (docs/versions.md)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ TORCH_FIRST = "2.11"
 TORCH_LAST = "2.15"
 TORCH_ISOLATED = "2.11"
 
-# Functions by which libraries wrap methods of a new class: module and name. `strict` checks the fields of
-# configurations since transformers 5.
+# Functions of libraries that wrap the methods of a class when it is defined, by module and name. `strict`
+# checks the fields of configurations since transformers 5.
 WRAPPED_BY_BASES = {
     ("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__"),
     ("huggingface_hub.dataclasses", "strict"),
 }
 
-# Module and names of the kernels that torch itself registers in Python for its own operations: in 2.13 and
-# 2.14 by (operation, key), since 2.15 by (namespace, operation, key).
+# Where torch keeps the Python kernels that it registers for its own operations: the module, and the name of
+# the dictionary, whose keys are (operation, key) in torch 2.13 and 2.14, and (namespace, operation, key)
+# since 2.15.
 KERNELS_OF_TORCH = ("torch._native.registry", ("_aten_override_libs", "_override_libs"))
 
-# Functions whose code object torch renames after the context that they enter, since 2.15: by module.
+# Functions, by module, whose code objects torch renames since 2.15 after the context manager that they enter.
 RENAMED_CODE = {
     "torch.utils._contextlib": (
         "context_decorator.<locals>.decorate_context",
@@ -30,13 +31,13 @@ RENAMED_CODE = {
     )
 }
 
-# Standard modules whose functions become methods of a dataclass; reprlib: __repr__, since Python 3.13.
+# Standard modules whose functions become methods of a dataclass; reprlib provides __repr__ since Python 3.13.
 MODULES_OF_DATACLASSES = ("dataclasses", "reprlib")
 
 
 @lru_cache
 def transformers_version() -> str | None:
-    """Return the installed transformers' version, without importing it; None if it is not installed."""
+    """Return the version of transformers without importing it; None if it is not installed."""
     try:
         return version("transformers")
     except PackageNotFoundError:
@@ -44,23 +45,23 @@ def transformers_version() -> str | None:
 
 
 def library_major() -> int:
-    """Return 4 or 5, the major release of transformers that is in use here; 4 if it is not installed."""
+    """Return the major release of the installed transformers, 4 or 5; 4 if it is not installed."""
     return 4 if (installed := transformers_version()) is None or installed.startswith("4.") else 5
 
 
 def minor_version(version: str) -> str:
-    """Return `2.11` for `2.11.0+cu130`."""
+    """Return major and minor release of a version: "2.11" for "2.11.0+cu130"."""
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
 def torch_requirement() -> str:
-    """Return the range as pip writes it: `torch>=2.11,<2.16`."""
+    """Return the supported releases of torch as a requirement for pip: "torch>=2.11,<2.16"."""
     major, minor = TORCH_LAST.split(".")
     return f"torch>={TORCH_FIRST},<{major}.{int(minor) + 1}"
 
 
 def torch_problem(version: str) -> str | None:
-    """Return one line if a torch release is outside of the range, else None."""
+    """Return an error message if a release of torch is not supported; else None."""
     first, last, installed = (_numbers(release) for release in (TORCH_FIRST, TORCH_LAST, version))
     if installed is not None and first is not None and last is not None and first <= installed <= last:
         return None

@@ -1,7 +1,8 @@
-"""Processes that handle untrusted files: a Python that finds its library and named packages, no more.
+"""Run processes that handle untrusted files, in which Python finds only the standard library and named
+packages.
 
-A worker bounds its own memory and time before it reads anything. `Worker` is the other end of its pipes, and
-`Deadline` ends the wait for a worker that computes too long inside one operation.
+Such a process limits its own memory and time before it reads anything. `Worker` starts it and owns the pipes
+to it. `Deadline` ends the wait for a process that stays too long in one operation.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-# Without `site` there are neither the environment's packages nor code of .pth files and sitecustomize.
+# Without the module `site`, installed packages are not on the search path, and .pth files and sitecustomize
+# do not run.
 _OPTIONS = ("-P", "-s", "-S")
 _START = "import runpy, sys; sys.path += sys.argv[1:]; runpy.run_module({module!r}, run_name='__main__')"
-_SHORTEST_WAIT = 0.05  # seconds between two looks at a worker's processor time
-_AT_ONCE = 1 << 16  # bytes: what a pipe holds
+_SHORTEST_WAIT = 0.05  # seconds between two readings of a worker's processor time
+_AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
 
 
 class Deadline:
-    """Limits of one answer, from the first wait on. computing: seconds of processor time; clock: seconds.
+    """The time limits for one answer; both begin at the first wait.
 
-    Processor time is what a worker may use: on a busy machine it gets more of the clock.
+    computing: seconds of processor time. clock: seconds of wall time. Processor time limits the work, so that
+    a busy machine does not shorten it; wall time is the outer bound.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], computing: float, clock: float) -> None:
@@ -37,13 +40,15 @@ class Deadline:
         self._left, self._end = computing, math.inf
 
     def milliseconds(self) -> float:
-        """Return the time before which the deadline cannot be over: a worker has one thread."""
+        """Return the milliseconds before which the deadline cannot be over, since a worker has only one
+        thread.
+        """
         if self._began is None:
             self._began, self._end = self._computed(), time.monotonic() + self._clock
         return 1000 * max(min(self._left, self._end - time.monotonic()), _SHORTEST_WAIT)
 
     def is_over(self) -> bool:
-        """True if the worker has computed too long, or the clock has passed the end."""
+        """Return True if the worker has used up its processor time, or its wall-clock time is over."""
         self._left = self._computing - (self._computed() - (self._began or 0.0))
         return self._left <= 0 or time.monotonic() >= self._end
 
@@ -52,11 +57,11 @@ class Deadline:
 
 
 class Worker:
-    """A running process with pipes to it.
+    """A running process, with pipes to it.
 
-    module: of fastsft; imports `packages` and the standard library alone. variables: added to its
-    environment. stdin: a file that the process reads in place of what is sent. stderr: as Popen takes it.
-    ValueError for a package that is not installed.
+    module: the module of fastsft that the process runs; it imports only `packages` and the standard library.
+    variables: environment variables to add. stdin: a file that the process reads instead of the data of
+    `send`. stderr: as in subprocess.Popen. ValueError if a package is not installed.
     """
 
     def __init__(
@@ -78,17 +83,17 @@ class Worker:
             os.set_blocking(self.process.stdin.fileno(), False)
 
     def send(self, data: bytes) -> None:
-        """Queue `data`; `receive` and `receive_line` write it while they wait."""
+        """Queue `data` for the process. `receive` and `receive_line` write it while they wait."""
         self._unsent = memoryview(bytes(self._unsent) + data)
 
     def receive(self, size: int, deadline: Deadline | None = None) -> bytes:
-        """Read `size` bytes, fewer at the end. TimeoutError after the deadline."""
+        """Read `size` bytes, or fewer if the output ends. TimeoutError after the deadline."""
         while len(self._received) < size and self._exchange(deadline):
             pass
         return self._taken(size)
 
     def receive_line(self, deadline: Deadline | None = None) -> bytes | None:
-        """Read a line, without its end; None after the last line. TimeoutError after the deadline."""
+        """Read a line, without its line break; None after the last line. TimeoutError after the deadline."""
         searched = 0
         while (end := self._received.find(b"\n", searched)) < 0:
             searched = len(self._received)
@@ -97,7 +102,7 @@ class Worker:
         return self._taken(end + 1)[:-1]
 
     def close(self) -> None:
-        """Kill the process, unless it is that of a parent from which this process was forked."""
+        """Close the pipes, and kill the process, unless this is a fork of the process that started it."""
         if self._owner == os.getpid():
             self.process.kill()
             self.process.wait()
@@ -116,7 +121,10 @@ class Worker:
         return data
 
     def _exchange(self, deadline: Deadline | None) -> bool:
-        """Wait for output of the process, and send queued data meanwhile; False at the end of its output."""
+        """Wait for output of the process and meanwhile send queued data.
+
+        Return False at the end of the output.
+        """
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
         while (deadline or self._unsent) and not self._is_readable(output, deadline):
@@ -126,8 +134,9 @@ class Worker:
         return bool(part)
 
     def _is_readable(self, output: int, deadline: Deadline | None) -> bool:
-        """Wait until the process writes or reads, write the next part for the process, and return whether
-        it has written.
+        """Wait until the process writes or can read; send queued data if it can read.
+
+        Return True if there is output.
         """
         poll = select.poll()
         poll.register(output, select.POLLIN)
@@ -146,13 +155,13 @@ class Worker:
             written = os.write(self.process.stdin.fileno(), self._unsent[:_AT_ONCE])
         except BlockingIOError:
             return
-        except OSError:  # the process has ended, which its output says
+        except OSError:  # the process has ended; the end of its output shows that to the caller
             written = len(self._unsent)
         self._unsent = self._unsent[written:]
 
 
 def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
-    """Return the processor time that a process has used; infinite after its end."""
+    """Return the processor time in seconds that a process has used; infinite after its end."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -161,9 +170,11 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
 
 
 def isolated_command(module: str, packages: Sequence[str]) -> list[str]:
-    """Return the command that runs a module of fastsft which imports `packages`, and their neighbours.
+    """Return a command that runs a module of fastsft, which can import `packages` and all else in their
+    folders.
 
-    ValueError names a package that is not installed. Start it with `isolated_environment()`.
+    Run the command with `isolated_environment()`. ValueError, which names the package, if one is not
+    installed.
     """
     own = str(Path(__file__).resolve().parents[2])
     folders = [own, *(package_folder(name) for name in packages)]
@@ -171,15 +182,17 @@ def isolated_command(module: str, packages: Sequence[str]) -> list[str]:
 
 
 def isolated_environment() -> dict[str, str]:
-    """Return this process's environment without PYTHONPATH and all by which Python imports or runs more."""
+    """Return this process's environment without PYTHONPATH and other variables that let Python import or run
+    more.
+    """
     hidden = ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONWARNINGS")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def package_folder(name: str) -> str:
-    """Return the folder that holds an installed package.
+    """Return the folder that contains an installed package.
 
-    Never the working directory, unless PYTHONPATH names it. ValueError without such a package.
+    The working directory is searched only if PYTHONPATH names it. ValueError if the package is not installed.
     """
     loaded = getattr(sys.modules.get(name), "__file__", None)
     if loaded is not None:
@@ -188,7 +201,7 @@ def package_folder(name: str) -> str:
     named = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
     paths = [path for path in sys.path if os.path.realpath(path or os.curdir) != here or here in named]
     spec = importlib.machinery.PathFinder.find_spec(name, paths)
-    if spec is None or spec.origin is None:  # an installation that is a hook
+    if spec is None or spec.origin is None:  # an editable installation may have only an import hook
         spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None or (_folder_of(spec.origin) == here and here not in named):
         raise ValueError(f"the package {name} is not installed")

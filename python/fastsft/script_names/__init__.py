@@ -1,1 +1,1 @@
-"""Names that scripts know from FastChat's modules, and values that scripts bind to them."""
+"""Names of FastChat's modules that scripts import from fastsft, and values that scripts bind to them."""

@@ -1,6 +1,6 @@
-"""Functions that only early releases of FastChat's train.py had (v0.1, some to v0.2.26).
+"""Functions that only early releases of FastChat's train.py had (v0.1, some until v0.2.26).
 
-Their tokenizers and models are transformers' ones.
+They take tokenizers and models of transformers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def smart_tokenizer_and_embedding_resize(
     tokenizer: PreTrainedTokenizerBase,
     model: PreTrainedModel,
 ) -> None:
-    """Add special tokens to a tokenizer, and rows for them to the model: the mean of the old rows."""
+    """Add special tokens to a tokenizer, and embedding rows for them to the model.
+
+    Each new row is the mean of the old rows.
+    """
     added = tokenizer.add_special_tokens(special_tokens_dict)
     model.resize_token_embeddings(len(tokenizer))
     if added <= 0:
@@ -56,9 +59,9 @@ def smart_tokenizer_and_embedding_resize(
 
 
 def _tokenize_fn(strings: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Any]]:
-    """Return ids of each text (int64, [length], cut at model_max_length) as inputs and labels, and lengths.
+    """Tokenize each text, and return its ids ([length], int64, cut at model_max_length) as inputs and labels.
 
-    Lengths do not count padding tokens.
+    input_ids_lens, labels_lens: lengths without padding tokens.
     """
     rows = [
         tokenizer(
@@ -78,10 +81,11 @@ def _mask_targets(
     header_len: int,
     s_ids: Sequence[torch.Tensor],
 ) -> None:
-    """Set the sentences of "human" in `target` ([length], changed in place) to IGNORE_INDEX.
+    """Set the labels of the speaker "human" in `target` ([length], changed in place) to IGNORE_INDEX.
 
-    tokenized_lens, speakers, s_ids: tokens, speaker and ids of each sentence, the first after `header_len`
-    tokens. A sentence whose ids differ from the target is masked, too, with a warning.
+    tokenized_lens, speakers, s_ids: number of tokens, speaker and ids of each sentence. The first sentence
+    begins after `header_len` tokens. A sentence whose ids differ from the target is masked in the same way,
+    with a warning.
     """
     begin, size = header_len, target.shape[0]
     for length, speaker, ids in zip(tokenized_lens, speakers, s_ids, strict=False):
@@ -98,9 +102,9 @@ def _mask_targets(
 def _add_speaker_and_signal(
     header: str, source: Sequence[dict[str, str]], get_conversation: bool = True
 ) -> str:
-    """Write "### <role>: " before and a newline after each sentence of `source`, in place.
+    """Put "### <role>: " before and a newline after each sentence of `source`, in place.
 
-    Return `header` and, with `get_conversation`, the sentences.
+    Return `header`, followed by the sentences if `get_conversation` is True.
     """
     conversation = header
     for sentence in source:
@@ -113,9 +117,10 @@ def _add_speaker_and_signal(
 
 @dataclass
 class DataCollatorForSupervisedDataset:
-    """Collator that pads `input_ids` and `labels` ([length]) on the right to a batch [items, max_length].
+    """Collator that pads `input_ids` and `labels` ([length]) on the right to [items, max_length].
 
-    Ids are padded with the padding token, labels with IGNORE_INDEX; the mask is False at padding tokens.
+    Ids are padded with the padding token, and labels with IGNORE_INDEX. The attention mask is False at
+    padding tokens.
     """
 
     tokenizer: PreTrainedTokenizerBase

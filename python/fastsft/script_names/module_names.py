@@ -1,9 +1,9 @@
-"""Names of FastChat's train module: those that scripts import, and those that they bind to other values.
+"""Looks up names of FastChat's train module that scripts import, or bind to other values.
 
 `from fastsft.train import torch, Dict, transformers` works as in all releases of FastChat; transformers and
-fastchat are imported only when a script names them. FastChat's functions look names up in their module, so
-that its data sets call `f` after `train.preprocess = f`; fastsft's functions call `current` instead, because
-they live in several modules.
+fastchat are imported only when a script names them. In FastChat, a script can also set `train.preprocess =
+f`, because all functions are in one module. fastsft's functions are in several modules, so they ask `current`
+for the value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 _EARLY = "fastsft.script_names.early_releases"
-# name -> module, and its attribute; "" is the module itself.
+# name -> (module, attribute of the module; "" for the module itself)
 _HOMES = {
     **{name: (name, "") for name in ("copy", "json", "logging", "math", "pathlib", "torch", "transformers")},
     **{name: ("typing", name) for name in ("Dict", "Optional", "Sequence")},
@@ -42,7 +42,7 @@ _PACKAGES = {"transformers": "transformers", "fastchat": "fschat"}
 
 
 def look_up(name: str) -> object:
-    """Return the object of `name`. ImportError names the package to install."""
+    """Import and return the object that `name` stands for. ImportError names the package to install."""
     module, attribute = _HOMES[name]
     package = module.split(".")[0]
     try:
@@ -66,14 +66,14 @@ def is_original(name: str, value: object) -> bool:
         original = look_up(name)
     except ImportError:
         return False
-    # transformers replaces its module object in sys.modules when a part is imported again.
+    # transformers replaces its module object in sys.modules if it is imported again, so files are compared.
     if isinstance(value, ModuleType) and isinstance(original, ModuleType):
         return (value.__name__, value.__file__) == (original.__name__, original.__file__)
     return value is original
 
 
 def star_names() -> list[str]:
-    """Return the names for `import *`: public ones, whose installed package still has them."""
+    """Return the names for `import *`: public names whose package is installed and still has them."""
     return [name for name in sorted(_HOMES) if name[0] != "_" and _is_there(name)]
 
 
@@ -84,7 +84,7 @@ def _is_there(name: str) -> bool:
 
 
 _MODULES = ("fastsft.train", "fastsft.data")
-# Names on which labels, rows or files of a run depend.
+# Data functions and classes, on which a run's labels and rows depend.
 _DATA_NAMES = ("preprocess", "SupervisedDataset", "LazySupervisedDataset", "make_supervised_data_module")
 _DEFAULTS = ("DEFAULT_PAD_TOKEN", "DEFAULT_EOS_TOKEN", "DEFAULT_BOS_TOKEN", "DEFAULT_UNK_TOKEN")
 _LABEL = -100
@@ -95,13 +95,13 @@ _codes: dict[str, tuple[object, ...]] = {}
 
 
 def remember_own(**values: object) -> None:
-    """Record the original values of names. Call from the module that defines them."""
+    """Record the original values of names. Called by the module that defines them."""
     _own.update(values)
     _codes.update({name: code_of(value) for name, value in values.items()})
 
 
 def current(name: str) -> Any:
-    """Return the value that a script bound to `name`, first in fastsft.train, or else the original."""
+    """Return the value that a script bound to `name` in fastsft.train or fastsft.data, else the original."""
     for module in _MODULES:
         value = vars(sys.modules.get(module, object)).get(name, _own[name])
         if value is not _own[name]:
@@ -110,24 +110,24 @@ def current(name: str) -> Any:
 
 
 def is_rebound(name: str) -> bool:
-    """True if a script has bound `name` to another value, or changed our function's code or defaults."""
+    """True if a script has bound `name` to another value, or changed fastsft's function in place."""
     return current(name) is not _own[name] or code_of(_own[name]) != _codes[name]
 
 
 def code_of(value: object) -> tuple[object, ...]:
-    """Return a function's code and defaults, for a later comparison; () for other values."""
+    """Return a function's code and defaults, to detect later changes; () for values of other types."""
     if not isinstance(value, FunctionType):
         return ()
     return value.__code__, value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items()))
 
 
 def rebound_data_names() -> list[str]:
-    """Return the names of data functions and classes that a script has bound."""
+    """Return the names of data functions and classes that a script has replaced."""
     return [name for name in _DATA_NAMES if is_rebound(name)]
 
 
 def refuse_unused() -> None:
-    """ValueError for a bound name that FastChat's module would use, and fastsft does not."""
+    """Raise ValueError if a script replaced a name that FastChat's functions use and fastsft's do not."""
     for module in _MODULES:
         values = vars(sys.modules.get(module, object))
         for name, value in values.items():
@@ -159,7 +159,7 @@ _LOADING = (
 )
 _OLD_SAVE = "train() saves with trainer_save_model_safe: set that one"
 _OLD_DATA = "labels are made by preprocess, and rows are not padded: set train.preprocess"
-# Name -> why fastsft does not use the name, and the way out.
+# name -> reason why fastsft does not use the name, and what to do instead
 _ADVICE = {
     "get_conversation_template": _TEMPLATE,
     "get_default_conv_template": _TEMPLATE,

@@ -1,4 +1,7 @@
-"""Patches of transformers, FastChat and json by a script, which fastsft would never call."""
+"""Finds functions of transformers, FastChat and json that a script has replaced.
+
+fastsft would never call the replacements, so a run with them is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fastsft.originals.classes import is_class_of, replaced_methods, replaced_me
 from fastsft.originals.functions import described, is_defined_there
 from fastsft.runtime.messages import warn_once
 
-# Classes of transformers that FastChat's train() uses, without models.
+# Classes of transformers that FastChat's train() uses, except model classes.
 _CLASSES = (
     "AutoConfig",
     "AutoModelForCausalLM",
@@ -36,9 +39,10 @@ _FOR_LABELS = (
 
 
 def refuse_patches(*, uses_tokenizer: bool) -> None:
-    """ValueError if a script replaced a class or method of transformers.
+    """Raise ValueError if a script replaced a class or method of transformers that FastChat's train() uses.
 
-    uses_tokenizer: True if the run gives transformers' tokenizer to data functions of a script.
+    uses_tokenizer: True if the run passes transformers' tokenizer to the script's data functions;
+    AutoTokenizer is then not checked.
     """
     transformers = sys.modules.get("transformers")
     if not isinstance(transformers, ModuleType):
@@ -55,7 +59,7 @@ def refuse_patches(*, uses_tokenizer: bool) -> None:
 
 
 def refuse_template() -> None:
-    """ValueError if the vicuna template of an imported FastChat is not that of fastsft's labels."""
+    """Raise ValueError if an imported FastChat's vicuna template differs from the one of fastsft's labels."""
     sources = [("conversation.conv_templates['vicuna_v1.1']", _registered_template())]
     adapters = sys.modules.get("fastchat.model.model_adapter")
     chosen = getattr(adapters, "get_conversation_template", None)
@@ -80,7 +84,7 @@ def _check_template(source: str, template: object) -> None:
 
 
 def refuse_reader() -> None:
-    """ValueError if a script replaced json.load, with which FastChat reads data."""
+    """Raise ValueError if a script replaced json.load or json.loads, with which FastChat reads data."""
     for name in ("load", "loads"):
         value = vars(json)[name]
         if not is_defined_there(value, "json", name):
@@ -91,7 +95,7 @@ def refuse_reader() -> None:
 
 
 def _replaced_parts(name: str, owner: object) -> Iterator[tuple[str, object]]:
-    """Yield names and values that a script replaced: the class, or methods of the class and its bases."""
+    """Yield the name and new value of each replaced part: the class itself, or methods of it or its bases."""
     if not isinstance(owner, type) or not is_class_of(owner, "transformers"):
         yield name, owner
         return
@@ -102,7 +106,7 @@ def _replaced_parts(name: str, owner: object) -> Iterator[tuple[str, object]]:
 
 
 def replaced_nothing(name: str, kernel: str) -> None:
-    """Warn that FastChat's patch `name`, which would replace attention by `kernel`, changed nothing."""
+    """Warn once that FastChat's patch `name`, which would set attention to `kernel`, has no effect here."""
     warn_once(
         f"{name}: nothing was replaced. fastsft's engine computes exact attention without padding by itself; "
         f"a model of transformers that something else trains keeps its own: for {kernel} there, load "

@@ -1,1 +1,1 @@
-"""Data files and hub data sets as streams of bytes, lines and records."""
+"""Data files and hub data sets, read as streams of bytes, lines and records."""

@@ -1,6 +1,6 @@
-"""Find the data files that `--data_path` names: by path, pattern, directory, or on the hub.
+"""Find the data files that `--data_path` names: paths, patterns, directories, or data sets on the hub.
 
-A directory holds a data set saved by `datasets`, or data files in one format.
+A directory contains either a data set that the library datasets has saved, or data files of one format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _STANDARD_INPUT = "-"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set. `weight`: 0.5 uses half of its records, 2 uses each record twice."""
+    """A data file.
+
+    `weight`: how often its records are used; 0.5 uses half of them, 2 uses each of them twice.
+    """
 
     path: str
     weight: float = 1.0
@@ -38,12 +41,15 @@ class DataFile:
 
 
 def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
-    """Return the files that `--data_path` names: `a.json,b.jsonl:0.5`, `data/*.jsonl`, `-` for stdin.
+    """Return the files that `--data_path` names, such as `a.json,b.jsonl:0.5`, `data/*.jsonl`, or `-` for
+    stdin.
 
-    Items are separated by commas; `:0.5` after an item is its weight. A pattern stands for its matching
-    files, sorted by name; a directory for its data files; `hf://datasets/owner/name` for those on the hub
-    (hub_files.py), which are downloaded if `fetch`. A file whose name is the whole item is used as it is.
-    ValueError if there is no such file.
+    Items are separated by commas; `:0.5` after an item is its weight. A pattern means the files that match
+    it, sorted by name. A directory means its data files. `hf://datasets/owner/name` means the files of a data
+    set on the hub (hub_files.py). If `spec` or an item is itself the name of a file, commas and colons in it
+    have no meaning.
+
+    fetch: download missing files of the hub. ValueError if there is no such file.
     """
     if os.path.exists(spec) and not os.path.isdir(spec):
         check_name(spec, "a file of data")
@@ -84,11 +90,11 @@ _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-
 
 
 def directory_files(path: str) -> list[str]:
-    """Return the data files of a directory, in order.
+    """Return the paths of the data files in a directory, in order.
 
-    If `datasets` saved the directory, its state.json names them; otherwise all files of one format (.parquet,
-    .arrow, .jsonl, .ndjson, .json, .csv, .tsv, also compressed), sorted by name. ValueError for several
-    splits, several formats, and no file.
+    If the library datasets has saved the directory, state.json names the files. Otherwise they are all files
+    with the suffix of a data format (.parquet, .arrow, .jsonl, .ndjson, .json, .csv, .tsv, also compressed),
+    sorted by name. ValueError if there are several splits, several formats, or no file.
     """
     folder = path.rstrip("/") or "/"
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
@@ -149,7 +155,9 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
 
 
 def _pattern_below(folder: str) -> str | None:
-    """Return a pattern for data in a folder below: of the training split, or the first."""
+    """Return a pattern for the data files in a subfolder, preferably those of the training split; None if
+    there are none.
+    """
     levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
     files = [file for level in levels for file in sorted(level) if data_suffix(file)]
     files = [file for file in files if os.path.basename(file) not in NOT_DATA]

@@ -1,6 +1,6 @@
-"""File formats other than plain JSON, as streams of JSON lines: gzip, Zstandard, CSV, Parquet and Arrow.
+"""Read gzip, Zstandard, CSV, Parquet and Arrow files as streams of JSON.
 
-All are unpacked while they are read, within limits on memory and on a file's expansion.
+Files are unpacked while they are read, with limits on memory and on the ratio of expansion.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fastsft.sources.table_program import FIELDS_VARIABLE, STEMS_VARIABLE
 
 _KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json|csv|tsv)(\.gz|\.zst)?$")
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
-_PACKED_BLOCK = 1 << 9  # Zstandard unpacks it to 16 MiB at most
-_MAX_WINDOW = 1 << 27  # bytes that Zstandard looks back; what its own tool accepts
-# Unpacked bytes of a packed byte. gzip reaches 1032; real conversations reach about ten.
+_PACKED_BLOCK = 1 << 9  # bytes to unpack at once; Zstandard makes at most 16 MiB of them
+_MAX_WINDOW = 1 << 27  # the most bytes of Zstandard's window, as in its own command
+# The most unpacked bytes per packed byte. gzip can reach 1032; real conversations have a ratio of about ten.
 MOST_RATIO = 2000
-ALWAYS_ALLOWED = 1 << 28  # unpacked bytes, at any ratio
+ALWAYS_ALLOWED = 1 << 28  # unpacked bytes that are allowed whatever the ratio
 
 
 def data_suffix(name: str) -> str | None:
-    """Return the suffix that makes a file data, such as `.jsonl.gz`; None for other files."""
+    """Return the suffix of a data file, such as `.jsonl.gz`; None if the file is not a data file."""
     return match[0] if (match := _KIND.search(name)) else None
 
 
 def tell_rest(path: str, names: Iterable[str]) -> None:
-    """Warn about files that are not read, in case one of them was meant as data."""
+    """Warn about files that are not read because they are not data files. names: their names."""
     rest = [name for name in names if name not in NOT_DATA and not name.lower().startswith("readme")]
     if rest:
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
@@ -44,9 +44,9 @@ def tell_rest(path: str, names: Iterable[str]) -> None:
 
 
 class ExpansionLimit:
-    """Counts unpacked bytes. ValueError beyond MOST_RATIO times the packed bytes.
+    """Counts unpacked bytes, and raises ValueError if there are more than MOST_RATIO times the packed bytes.
 
-    packed: returns the packed bytes so far.
+    packed: function that returns the number of packed bytes read so far.
     """
 
     def __init__(self, name: str, packed: Callable[[], int]) -> None:
@@ -54,7 +54,7 @@ class ExpansionLimit:
         self._unpacked = 0
 
     def count(self, size: int) -> None:
-        """Add `size` unpacked bytes."""
+        """Add `size` unpacked bytes. ValueError if there are too many."""
         self._unpacked += size
         if self._unpacked > max(ALWAYS_ALLOWED, MOST_RATIO * self._packed()):
             raise ValueError(
@@ -72,14 +72,17 @@ class GzipStream:
         self._limit = ExpansionLimit(name, lambda: counted.count)
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes; none at the end. EOFError for a truncated file."""
+        """Return at most `size` bytes; b"" at the end. EOFError for a truncated file."""
         block: bytes = self._stream.read(size)
         self._limit.count(len(block))
         return block
 
 
 class ZstandardStream:
-    """The content of consecutive Zstandard frames. The library's own reader ignores a truncated end."""
+    """The content of a file of Zstandard frames.
+
+    The library's own reader is not used because it ignores a truncated end.
+    """
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
         import zstandard
@@ -91,7 +94,7 @@ class ZstandardStream:
         self._limit = ExpansionLimit(name, lambda: self._raw.count)
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes; none at the end. EOFError if the file ends inside a frame."""
+        """Return at most `size` bytes; b"" at the end. EOFError if the file ends inside a frame."""
         while not self._waiting:
             packed = (self._frame.unused_data if self._frame.eof else b"") or self._raw.read(_PACKED_BLOCK)
             if not packed:
@@ -119,13 +122,13 @@ class _Counted:
 
 _NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _TRUTHS = {"true": True, "false": False}
-_OF_TRUTHS = "label"  # a field with true or false
-_NAMED = 20  # columns in a message
-_MOST_OF_A_CELL = (1 << 32) - 1  # a record's limit; Python's default is 131,072 characters
+_OF_TRUTHS = "label"  # a field of preference data whose values are true or false
+_NAMED = 20  # the most columns that a message names
+_MOST_OF_A_CELL = (1 << 32) - 1  # characters, the limit of a record; Python's default is 131,072
 
 
 def is_csv_name(name: str) -> bool:
-    """True if the name is that of a CSV file; its content cannot tell."""
+    """True if the file name is that of a CSV file, which cannot be recognised by its content."""
     return _NAME.search(name) is not None
 
 
@@ -134,14 +137,16 @@ class _LongRowError(Exception):
 
 
 class CsvLines:
-    """The rows of a CSV file as JSON objects, with the quoting of Python's csv.
+    """The rows of a CSV file as JSON lines. Quoting is that of Python's module csv.
 
-    Fields are separated by commas; by tabs in .tsv; by tabs or semicolons if the header has no comma. A
-    column without a name, such as pandas' index, is skipped. Values are texts, except true and false in
-    `label` and in columns such as `train` that say whether a record is learned; an empty cell there is null.
-    ValueError naming the line for text that is not UTF-8, a row whose width differs from the header's, an
-    unclosed quote, a duplicate name in the header, and a row or header of more than `limit` characters, which
-    is not read to its end.
+    Fields are separated by commas; in a .tsv file by tabs; and by tabs or semicolons if the header has no
+    comma. A column without a name, such as the index of pandas, is skipped. Values are texts. Exceptions are
+    true and false in the column `label`, and in columns such as `train` that tell whether a record is
+    learned, where an empty cell is null.
+
+    limit: the most characters of a row. ValueError, which names the line, for text that is not UTF-8, a row
+    with more or fewer fields than the header, an unclosed quote, a duplicate name in the header, and a row or
+    header longer than `limit`.
     """
 
     def __init__(self, raw: Stream, name: str, limit: int = _MOST_OF_A_CELL) -> None:
@@ -155,7 +160,7 @@ class CsvLines:
 
     def _records(self) -> Iterator[dict[str, str | bool | None]]:
         csv.field_size_limit(max(csv.field_size_limit(), _MOST_OF_A_CELL))
-        line = 1  # on which the row begins
+        line = 1  # line on which the present row begins
         try:
             first = self._line().removeprefix("\ufeff")
             lines = iter(self._line, "")
@@ -166,7 +171,7 @@ class CsvLines:
             for row in rows:
                 if len(row) == len(header):
                     yield {name: read(cell) for (name, read), cell in zip(columns, row, strict=True) if name}
-                elif row:  # no empty line
+                elif row:  # an empty line is skipped
                     got = f"expected {len(header)} fields, as the header has, got {len(row)}"
                     raise ValueError(f"{self._name}: line {line}: {got}")
                 line, self._row_length = rows.line_num + 1, 0
@@ -183,7 +188,10 @@ class CsvLines:
             raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8") from None
 
     def _line(self) -> str:
-        """Return the next line of the row; "" at the end. _LongRowError before a row passes the limit."""
+        """Return the next line of the file; "" at the end.
+
+        _LongRowError if the present row is longer than the limit.
+        """
         line = self._text.readline(self._limit - self._row_length + 1)
         self._row_length += len(line)
         if self._row_length > self._limit:
@@ -209,7 +217,7 @@ def _some(names: list[str]) -> str:
 
 
 def _reader_of(name: str) -> Callable[[str], str | bool | None]:
-    """Return the function that reads the cells of a column."""
+    """Return the function that converts the cells of the column `name`."""
     from fastsft import _C
 
     if _C.is_train_mark(name):
@@ -222,14 +230,14 @@ def _truth(cell: str) -> str | bool:
 
 
 class Stream(Protocol):
-    """A source of blocks of bytes."""
+    """A source of bytes that are read in blocks."""
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes; none at the end."""
 
 
 class _Raw(io.RawIOBase):
-    """Adapts a Stream to the classes of `io`."""
+    """A Stream as a raw file, for the classes of `io`."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -243,22 +251,26 @@ class _Raw(io.RawIOBase):
         return len(block)
 
 
-# The core recognises preference data by these fields, and refuses it.
+# Fields by which the C++ core recognises preference data, which it refuses.
 _OF_PREFERENCE = ("chosen", "rejected", "label")
-# Threads and reserves of the library count as memory.
+# Limits of threads and memory pools in the worker process, because they count towards its memory limit.
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
           "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "2"}  # fmt: skip
 
 
 def is_table(start: bytes) -> bool:
-    """True if a file begins as Parquet, or as Arrow: a stream (which `datasets` saves) or a file."""
+    """True if a file is Parquet, or Arrow: a file, or a stream, which the library datasets saves.
+
+    start: the first four bytes.
+    """
     return start in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff")
 
 
 class TableLines:
-    """The records of a Parquet or Arrow file as JSON lines, read by a process with a memory limit.
+    """The records of a Parquet or Arrow file as JSON lines, which a process with a memory limit reads.
 
-    The process starts with the first read. raw: the file, seekable. ValueError without pyarrow.
+    The process is started by the first read. raw: the file, which must be seekable. ValueError if it is not,
+    or if pyarrow is not installed.
     """
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
@@ -274,7 +286,10 @@ class TableLines:
         self._limit = ExpansionLimit(name, lambda: size)
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes, none at the end. OSError says how a file is damaged."""
+        """Return at most `size` bytes; b"" at the end.
+
+        OSError, which tells the reason, if the file cannot be read.
+        """
         worker = self._worker or self._start()
         block = worker.receive(size)
         if not block and worker.process.wait() != 0:
@@ -293,7 +308,7 @@ class TableLines:
             worker.close()
 
     def _start(self) -> Worker:
-        os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # a peek has moved the position
+        os.lseek(self._raw.fileno(), 0, os.SEEK_SET)  # reading the first bytes has moved the position
         self._worker = Worker(
             "fastsft.sources.table_program", ("pyarrow", "numpy"), {**_SMALL, **_fields()},
             stdin=self._raw, stderr=self._said,
@@ -309,7 +324,9 @@ class TableLines:
 
 
 def _fields() -> dict[str, str]:
-    """Return variables that name the columns to read: fields of data formats and of preference data."""
+    """Return the environment variables that name the columns to read: fields of data formats and of
+    preference data.
+    """
     from fastsft import _C
 
     formats = [_C.find_data_format(name) for name in _C.data_formats()]

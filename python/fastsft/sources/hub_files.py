@@ -1,8 +1,9 @@
-"""Download a hub data set's files, `hf://datasets/owner/name[@revision][/path]`, to the hub's cache.
+"""Download the files of a data set, `hf://datasets/owner/name[@revision][/path]`, to the cache of
+huggingface_hub.
 
-The folder `fastsft` next to the cached snapshots records the files of a commit (`COMMIT.json`) and a
-revision's commit when it was last read (`revisions/REVISION`): a snapshot alone cannot show that it is
-complete.
+A cached snapshot does not show whether it is complete. The folder `fastsft` next to the snapshots therefore
+has the list of files of each commit (`COMMIT.json`), and the commit of each revision when it was last read
+(`revisions/REVISION`).
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ def is_hub_path(path: str) -> bool:
 
 
 def fetch_hub_files(path: str, fetch: bool = True) -> list[str]:
-    """Return the paths in the cache of the data files that `path` means (rules: hub_splits.py).
+    """Return the cached paths of the data files that `path` names, by the rules of hub_splits.py.
 
-    Missing files are downloaded if `fetch`. If the hub does not answer, or without `fetch`, a complete copy
-    in the cache is used. The hub is asked once in a process, so that a branch stays at one commit. ValueError
-    of one line for missing files.
+    fetch: ask the hub, and download missing files. If it is False, or if the hub does not answer, a complete
+    copy in the cache is used. The hub is asked only once per process, so that a branch stays at the same
+    commit. ValueError, with a message of one line, if files are missing.
     """
     match = _PATH.fullmatch(path)
     revision = unquote(match[2] or "") if match else ""
@@ -67,7 +68,7 @@ def _files(name: str, revision: str, path: str, fetch: bool) -> tuple[str, ...]:
     try:
         utils.validate_repo_id(name)
         listing = repository.ask() if fetch else None
-    except Exception as error:  # requests' or httpx's, depending on the library's release
+    except Exception as error:  # errors of requests or httpx, depending on the release of huggingface_hub
         if not is_unreachable(error):
             if isinstance(error, errors.HfHubHTTPError | errors.HFValidationError):
                 raise ValueError(_reason(error, repository)) from error
@@ -88,7 +89,10 @@ def _downloaded(repository: HubRepository, listing: Listing, path: str) -> tuple
 
 
 def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str, ...]:
-    """Return the paths of the newest complete snapshot. asked: print that the hub did not answer."""
+    """Return the paths of the files in the newest complete snapshot.
+
+    asked: the hub was asked and did not answer, which is printed.
+    """
     faults, copies = [], repository.copies()
     for listing in copies:
         try:
@@ -143,7 +147,7 @@ def _card(repository: HubRepository, listing: Listing) -> Card:
 
 
 def _tell(repository: HubRepository, choice: Choice) -> None:
-    """Warn about splits and files that are not read."""
+    """Warn about splits and files of the data set that are not read."""
     if choice.other_splits:
         others = ", ".join(f"{split} ({pattern})" for split, pattern in choice.other_splits.items())
         warn_once(f"{repository.root}: the split train is read; not read: {others}")
@@ -176,14 +180,14 @@ def _reason(error: Exception, repository: HubRepository) -> str:
 _WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MOST_LIST_BYTES = 256 << 20
-# Errors of the cache's disk, which a retry does not cure.
+# Errors of the disk with the cache, for which a retry is no help.
 _OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT,
             errno.ENAMETOOLONG, errno.ENOTDIR, errno.EFBIG)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A commit's files. is_whole: False if they are only those that happen to be in the cache."""
+    """The names of a commit's files. is_whole: False if only the files that are in the cache are known."""
 
     commit: str
     names: tuple[str, ...]
@@ -191,26 +195,27 @@ class Listing:
 
 
 def is_path(name: str) -> bool:
-    """True for a valid path inside a repository."""
+    """True if `name` is a valid path inside a repository."""
     return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
 
 
 @dataclass(frozen=True)
 class HubRepository:
-    """A data set on the hub. name: owner/name. revision: branch, tag or commit; "" is main."""
+    """A data set on the hub. name: owner/name. revision: branch, tag or commit; "" for main."""
 
     name: str
     revision: str
 
     @property
     def root(self) -> str:
-        """The repository as --data_path names it."""
+        """The repository in the form of --data_path."""
         revision = self.revision if self.revision.startswith("refs/") else self.revision.replace("/", "%2F")
         return f"hf://datasets/{self.name}" + (f"@{revision}" if revision else "")
 
     def ask(self) -> Listing:
-        """Ask the hub for its list of files. Raises huggingface_hub's errors; ValueError for invalid
-        paths.
+        """Ask the hub for the commit and its list of files.
+
+        Errors of huggingface_hub pass through; ValueError for an invalid commit or path.
         """
         import huggingface_hub
 
@@ -225,24 +230,24 @@ class HubRepository:
         return Listing(commit, tuple(sorted(names)))
 
     def download(self, listing: Listing, names: Sequence[str]) -> None:
-        """Download missing files to the cache; one process of a machine at a time.
+        """Download the files that the cache lacks. Only one process per machine downloads at a time.
 
-        ValueError if the download is cut off or refused; finished files stay.
+        ValueError if the download is interrupted or refused; files that are finished stay in the cache.
         """
         with self._alone():
             self._write(self._list_of(listing.commit), json.dumps(listing.names))
             missing = [name for name in names if self.path(listing, name) is None]
             try:
                 self._fetch(listing, missing)
-            except Exception as error:  # network, disk and storage raise many classes
+            except Exception as error:  # network, disk and hub raise errors of many classes
                 raise ValueError(self._fault(error)) from error
 
     def keep(self, listing: Listing) -> None:
-        """Record this revision's commit, once all files of a run are in the cache."""
+        """Record the commit of this revision. Called when all files of a run are in the cache."""
         self._write(self._commit_of_revision, listing.commit)
 
     def path(self, listing: Listing, name: str) -> str | None:
-        """Return a file's path in the cache; None if it is not there."""
+        """Return the path of a file in the cache; None if it is not there."""
         import huggingface_hub
 
         if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
@@ -253,10 +258,10 @@ class HubRepository:
         return cached if isinstance(cached, str) and os.path.isfile(cached) else None
 
     def copies(self) -> list[Listing]:
-        """Return the cached listings of this revision: recorded lists first, then snapshots of other
+        """Return the listings of this revision in the cache: first those on record, then snapshots of other
         programs.
 
-        Within both groups the most recently written commit comes first.
+        In both groups, the commit that was written last comes first.
         """
         reference = self._directory / "refs" / (self.revision or "main")
         written = [path for path in (self._commit_of_revision, reference) if path.is_file()]
@@ -271,10 +276,13 @@ class HubRepository:
         )
 
     def _fetch(self, listing: Listing, names: Sequence[str]) -> None:
-        """Download `names`. Raises the first error, or an interrupt, without waiting for other downloads."""
+        """Download the files `names`, several at a time.
+
+        The first error is raised without a wait for other downloads.
+        """
         import huggingface_hub
 
-        if launch_or_alone().local_rank:  # only one rank of a machine shows bars
+        if launch_or_alone().local_rank:  # only one rank per machine shows progress bars
             huggingface_hub.utils.disable_progress_bars()
         waiting, ended = list(reversed(names)), TimedQueue[Exception | None]()
 
@@ -332,7 +340,7 @@ class HubRepository:
         from huggingface_hub.utils import WeakFileLock
 
         with ExitStack() as stack:
-            with suppress(OSError):  # a read-only cache may still have all files
+            with suppress(OSError):  # a read-only cache may still contain all files
                 (self._directory / "fastsft").mkdir(parents=True, exist_ok=True)
                 stack.enter_context(WeakFileLock(self._directory / "fastsft" / "lock"))
             yield
@@ -344,7 +352,7 @@ class HubRepository:
                 replace_file(path, content)
 
     def _listed(self, commit: str) -> Listing:
-        """Return a commit's files by the recorded list, else those in its snapshot."""
+        """Return the list of a commit's files on record or, without one, the files in its snapshot."""
         with suppress(ValueError):
             names = json.loads(read_regular(self._list_of(commit), _MOST_LIST_BYTES))
             if isinstance(names, list) and all(isinstance(name, str) and is_path(name) for name in names):

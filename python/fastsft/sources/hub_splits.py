@@ -1,8 +1,9 @@
-"""Choose a hub data set's training files by the rules of the library `datasets`.
+"""Choose the training files of a hub data set by the rules of the library datasets.
 
-Its order (datasets/data_files.py, MetadataConfigs): the card's configurations, README.md;
-`data/SPLIT-00000-of-00001.*`; directories named after a split; files named after a split; otherwise all files
-are `train`. As in `datasets`, every visible file counts when splits are searched, data or not.
+The first rule that finds files applies (datasets/data_files.py, MetadataConfigs): configurations in the data
+set's card, README.md; names of the form `data/SPLIT-00000-of-00001.*`; directories named after a split; files
+named after a split; otherwise all files are `train`. As in datasets, files that are not hidden count in this
+search even if they are not data files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from fastsft.sources.file_formats import NOT_DATA, data_suffix
 
-Splits = dict[str, list[str]]  # sorted files by split
+Splits = dict[str, list[str]]  # sorted file names by split
 
 _SHARDED = re.compile(r"data/([^/]*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
 _KEYWORDS = {"train": "train|training", "validation": "validation|valid|dev|val",
@@ -24,7 +25,7 @@ _EDGE = "[-._ 0-9]"
 _DIRECTORY = {split: re.compile(f"(.*{_EDGE})?({words})({_EDGE}.*)?") for split, words in _KEYWORDS.items()}
 _FILE = {split: re.compile(f"(.*{_EDGE})?({words}){_EDGE}.*") for split, words in _KEYWORDS.items()}
 _IGNORED = frozenset({"README.md", "config.json", "dummy_data.zip", *NOT_DATA})
-# Suffixes by which `datasets` takes a file for tables or records.
+# Suffixes by which the library datasets recognises data files.
 _SUFFIXES = frozenset((
     "arrow", "conll", "conllu", "csv", "eval", "geoparquet", "gpq", "h5", "hdf5", "json", "jsonl", "lance",
     "ndjson", "parquet", "tar", "tsfile", "tsv", "xml", "zip",
@@ -34,12 +35,16 @@ _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration of the card. folder: of its files, "" for all. patterns: by split; may be empty."""
+    """A configuration of the card.
+
+    folder: folder of its files, "" for the whole repository. patterns: patterns of file names by split; may
+    be empty. is_default: used if no configuration is named.
+    """
 
     folder: str
     patterns: Mapping[str, Sequence[str]]
     is_default: bool
-    ignored: Sequence[str] = ()  # fields that ask for another way of reading files
+    ignored: Sequence[str] = ()  # names of fields that change how files are read, which is not supported
 
 
 Card = Mapping[str, Configuration]
@@ -47,9 +52,12 @@ Card = Mapping[str, Configuration]
 
 @dataclass(frozen=True)
 class Choice:
-    """The files to read. other_splits: a path or pattern for each; rest: files without data.
+    """The files to read.
 
-    is_typed: the user named the files, or a pattern.
+    other_splits: a path or pattern for each split that is not read. rest: files of the split that are not
+    data files.
+
+    is_typed: the user has named a file or a pattern.
     """
 
     files: list[str]
@@ -59,10 +67,11 @@ class Choice:
 
 
 def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], Card]) -> Choice:
-    """Return the files that `path` means in the repository `root` (`hf://datasets/owner/name`).
+    """Return the files that `path` names in the repository `root` (`hf://datasets/owner/name`).
 
-    names: all files of the repository. card: returns its configurations. path: a file, pattern,
-    configuration, folder, or "". ValueError for a missing or ambiguous path.
+    names: all files of the repository. path: a file, pattern, configuration, folder, or "" for the default.
+    card: function that returns the configurations. ValueError if nothing, or more than one choice, fits
+    `path`.
     """
     if path in names:
         return Choice([path], {}, is_typed=True)
@@ -88,14 +97,16 @@ def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], 
 
 
 def kind_of(name: str) -> str | None:
-    """Return the suffix by which `datasets` takes a file for data, such as .csv.gz; None for other files."""
+    """Return the suffix by which the library datasets recognises a data file, such as .csv.gz; None for other
+    files.
+    """
     parts = name.rpartition("/")[2].split(".")
     first = next((i for i, part in enumerate(parts) if i and part in _SUFFIXES), None)
     return data_suffix(name) or (None if first is None else "." + ".".join(parts[first:]))
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
-    """Return the splits of a repository or folder without configurations."""
+    """Return the splits of a repository, or of a folder in it, that has no configurations."""
     base = f"{folder}/" if folder else ""
     inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
     inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
@@ -115,7 +126,9 @@ def default_splits(names: Iterable[str], folder: str = "") -> Splits:
 
 
 def incomplete_sets(files: Iterable[str]) -> list[str]:
-    """Describe the sets of files numbered `-00000-of-00003` from which some files are missing."""
+    """Return a description of each set of numbered files (`-00000-of-00003`) of which some files are
+    missing.
+    """
     numbers: dict[tuple[str, str], set[str]] = {}
     for match in filter(None, map(_SHARD.match, files)):
         numbers.setdefault((match[1], match[3]), set()).add(match[2])
@@ -135,7 +148,9 @@ def _in_file(split: str, inner: str) -> bool:
 
 
 def _is_shown(name: str, pattern: str) -> bool:
-    """True unless the file is a description, or is hidden and the pattern does not ask for hidden files."""
+    """True if the pattern may match the file: it is no description such as README.md, and not hidden, unless
+    the pattern names such files.
+    """
     if name.rpartition("/")[2] in _IGNORED - {pattern.rpartition("/")[2]}:
         return False
     parts, requested = name.split("/"), pattern.split("/")
@@ -177,7 +192,10 @@ def _default_of(card: Card, root: str) -> str:
 
 
 def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
-    """Return the choice of the split `train`, if its data files have one format."""
+    """Return the split `train` as the choice.
+
+    ValueError if there is none, or if its data files are of several formats.
+    """
     by_kind: Splits = {}
     for name in splits.get("train", []):
         by_kind.setdefault(kind_of(name) or "", []).append(name)
@@ -189,7 +207,7 @@ def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
 
 
 def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[str]) -> str:
-    """Explain why nothing was chosen, and list what could be named."""
+    """Return an error message that tells why no files were chosen, and what could be named instead."""
     if not names:
         return "it has no files"
     if "train" not in splits:
@@ -215,7 +233,9 @@ def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[
 
 
 def _pattern_of(names: Sequence[str], files: Sequence[str], root: str) -> str:
-    """Return a short pattern for exactly these files."""
+    """Return a short pattern that matches exactly `files`, or the first of them if there is no such
+    pattern.
+    """
     folder = files[0].rpartition("/")[0]
     inside = f"{folder}/" if folder else ""
     shards = re.sub(r"-\d{5}-of-\d{5}.*", "-*", files[0])
@@ -236,11 +256,12 @@ def _listed(names: Sequence[str]) -> str:
     return (", ".join(names[:8]) or "none") + more
 
 
-CARD_FILES = ("README.md", ".huggingface.yaml")  # the second overrides the first
+CARD_FILES = ("README.md", ".huggingface.yaml")  # fields in the second file override those in the first
 
-_BEGIN = re.compile(r"\s*---[\r\n]")  # these two are huggingface_hub's pattern in linear time
+# these two patterns together match as huggingface_hub's pattern does, but in linear time
+_BEGIN = re.compile(r"\s*---[\r\n]")
 _END = re.compile(r"[\r\n]---(?:\r\n|\n|\Z)")
-# Fields by which JSON, Parquet or CSV files would be read in part.
+# Fields that would select a part of a JSON, Parquet or CSV file, or change how it is parsed.
 _CHOOSE_RECORDS = (
     "field", "filters", "columns", "sep", "delimiter", "header", "names", "column_names", "usecols",
     "skiprows", "nrows", "skipfooter", "skipinitialspace", "quotechar", "quoting", "escapechar", "comment",
@@ -249,7 +270,10 @@ _CHOOSE_RECORDS = (
 
 
 def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
-    """Return the card's configurations by name. ValueError also for a card that `datasets` refuses."""
+    """Return the configurations by name.
+
+    ValueError for a card that cannot be read. texts: content of CARD_FILES by name.
+    """
     metadata: dict[str, Any] = {}
     for name in CARD_FILES:
         text = texts.get(name, "")
@@ -263,7 +287,9 @@ def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
 
 
 def _front_matter(text: str) -> str:
-    """Return the lines between the first line, `---`, and the next such line; "" if there is none."""
+    """Return the metadata of a README.md, between a first line `---` and the next such line; "" if there is
+    none.
+    """
     begin = _BEGIN.match(text)
     end = _END.search(text, begin.end()) if begin else None
     return text[begin.end() : end.start()] if begin and end else ""
@@ -274,7 +300,7 @@ def _metadata(text: str, name: str) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(text)
-    except Exception as error:  # YAML's errors, and Python's for tags with bad values
+    except Exception as error:  # YAML raises its own errors, and Python's errors for tags with invalid values
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f", line {line + 1} of it"
         reason = getattr(error, "problem", None) or type(error).__name__
@@ -301,7 +327,10 @@ def _relative(path: str) -> str:
 
 
 def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
-    """Read `data_files`: a text, a list, or entries with split and path."""
+    """Return the patterns by split.
+
+    given: the card's `data_files`: a text, a list of texts, or a list of entries with split and path.
+    """
     entries = [("train", given)]
     if isinstance(given, list) and all(
         isinstance(entry, dict) and {*entry} == {"split", "path"} for entry in given

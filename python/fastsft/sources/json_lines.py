@@ -1,6 +1,6 @@
-"""Write Python records as JSON text, read in blocks.
+"""Write Python records as JSON text that is read in blocks.
 
-Imports only the standard library, because the process that reads Parquet files uses this module.
+The module imports only the standard library, because the process that reads Parquet files uses it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-_TEXTS = ("content", "value")  # of messages
+_TEXTS = ("content", "value")  # fields of a message
 _OBJECT = 2
 
 
 class JsonLines:
-    """Python records as one JSON line each, read in blocks.
+    """Python records as JSON lines, read in blocks.
 
-    Scalars of numpy and torch become their values. Any other object without a JSON form becomes a number that
-    is truthy and no text. Lone surrogates are written as escapes.
+    Scalars of numpy and torch are written as their values. Any other object without a JSON form is written as
+    a number that is neither 0 nor 1. Lone surrogates are written as escapes.
     """
 
     def __init__(self, records: Iterable[object]) -> None:
@@ -26,7 +26,7 @@ class JsonLines:
         self._waiting = b""
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes; none at the end."""
+        """Return at most `size` bytes; b"" at the end."""
         parts, length = [self._waiting], len(self._waiting)
         while length < size and (chunk := next(self._chunks, b"")):
             parts.append(chunk)
@@ -40,7 +40,7 @@ class JsonLines:
 
 
 class JsonArray(JsonLines):
-    """Python records as one JSON array, read in blocks; a record may be any value."""
+    """Python records as a JSON array, read in blocks. A record may be any value."""
 
     def _write(self, records: Iterable[object]) -> Iterator[bytes]:
         yield b"["
@@ -50,12 +50,14 @@ class JsonArray(JsonLines):
 
 
 def write_line(record: object) -> bytes:
-    """Return a record as a JSON line."""
+    """Return a record as a line of JSON."""
     return _encoded(record) + b"\n"
 
 
 def _encoded(value: object) -> bytes:
-    """Return JSON in UTF-8, or in ASCII if a text has lone surrogates: their escapes reach the reader."""
+    """Return JSON in UTF-8, or in ASCII if a text has a lone surrogate, which can only be written as an
+    escape.
+    """
     text = json.dumps(value, skipkeys=True, default=json_value, ensure_ascii=False)
     try:
         return text.encode()
@@ -64,11 +66,12 @@ def _encoded(value: object) -> bytes:
 
 
 def json_value(value: object) -> bool | int | float:
-    """Return the JSON value of an object that has no JSON form.
+    """Return a JSON value for an object that has no JSON form.
 
-    The number is neither 0 nor 1, because these would say whether a message is learned.
+    The value of a scalar is used, else a number other than 0 and 1, which could mean that a message is
+    learned or not.
     """
-    item = getattr(value, "item", None)  # of arrays and tensors with one value
+    item = getattr(value, "item", None)  # method of arrays and tensors with one value
     if callable(item):
         with contextlib.suppress(Exception):
             plain = item()
@@ -78,10 +81,10 @@ def json_value(value: object) -> bool | int | float:
 
 
 def without_fills(record: object) -> object:
-    """Drop the null values that a table fills in: a struct has all keys that any record has at that place.
+    """Return the record without the nulls that a table adds: a struct in a table has the keys of all records.
 
-    The record's own keys stay, and so do items of lists. A message's null text stays, because a null text and
-    a missing text are different faults.
+    Keys of the record itself and items of lists are kept. A null text of a message is kept, too, because the
+    faults of a null text and of a missing text differ.
     """
     if not isinstance(record, Mapping):
         return record
@@ -106,5 +109,5 @@ def _of_struct(value: object) -> object:
 
 
 def write_conversations(sources: Sequence[object]) -> str:
-    """Return a JSON array of records that have `sources` as their conversations."""
+    """Return a JSON array of records whose conversations are `sources`."""
     return _encoded([{"conversations": source} for source in sources]).decode()

@@ -1,4 +1,4 @@
-"""Open data files in any format as inputs of the native reader, and read records as Python objects."""
+"""Open data files of any format for the native reader, or read their records as Python objects."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ SECONDS_TO_WAIT = 20.0
 def open_data(path: str) -> BinaryIO:
     """Open a data file for reading: a regular file, a pipe or a device.
 
-    A pipe opens once another program writes to it. ValueError if none does within SECONDS_TO_WAIT, and for a
-    file that cannot be opened.
+    For a pipe, wait until another program writes to it. ValueError if none does within SECONDS_TO_WAIT, and
+    if the file cannot be opened.
     """
     descriptor = open_descriptor(path, "the data file cannot be read")
     try:
@@ -72,15 +72,18 @@ def _await_writer(descriptor: int, path: str) -> None:
             )
 
 
-# If a record has such a key, its messages may not be the part to learn. A quote inside a text is escaped.
+# Keys of a record that may contain what is to be learned, instead of the messages. Inside a JSON string the
+# quotes would be escaped, so a mention in a message does not match.
 _DOUBTFUL = re.compile(rb'"(completion|response|output|answer|target|chosen|rejected|label)"\s*:')
 
 
 def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
-    """Return records in FastChat's own form unchanged, others as a ShareGPT array.
+    """Return records in FastChat's own format unchanged, and records of other formats as a JSON array in that
+    format.
 
-    ValueError for unreadable records, and for the format text, which has no conversations. Invalid JSON is
-    returned as it is: its reader reports the fault.
+    data: content of a file. name: its name for messages. ValueError for records that cannot be read, and for
+    the format text, which has no conversations. Invalid JSON is returned unchanged; whoever parses it reports
+    the error.
     """
     from fastsft import _C
 
@@ -106,7 +109,7 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
 
 
 def _check_clear(data: bytes, name: str) -> None:
-    """Raise ValueError for records in which other fields than the messages may be the ones to learn."""
+    """Raise ValueError if other fields of a record than the messages may contain what is to be learned."""
     from fastsft import _C
 
     try:
@@ -114,20 +117,20 @@ def _check_clear(data: bytes, name: str) -> None:
             [_C.DataInput(name, io.BytesIO(data).read)], "sharegpt", True, lambda _: None, lambda _: None
         )
     except (ValueError, RuntimeError):
-        return  # its reader reports the fault
+        return  # whoever parses the data reports the error
     doubts = ("other_format", "bad_field")
     fault = next((fault for fault in summary.faults if fault.remark in doubts), None)
     if fault is not None:
         raise ValueError(f"{name}: {fault}")
 
 
-UNCONVERTED = "sharegpt"  # the data format to which others are converted
+UNCONVERTED = "sharegpt"  # the data format into which records of other formats are converted
 MAX_RECORD_BYTES = 1 << 26  # the default of --max_record_bytes
 _NAME_OF_LINES = re.compile(r"\.(jsonl|ndjson|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 
 
 def check_data_format(name: str) -> None:
-    """Raise ValueError, listing the formats, unless `name` is a data format or "auto"."""
+    """Raise ValueError, which lists the data formats, unless `name` is a data format or "auto"."""
     from fastsft import _C
 
     names = ["auto", *_C.data_formats()]
@@ -141,11 +144,15 @@ def open_input(
     max_record_bytes: int = MAX_RECORD_BYTES,
     data_format: str = "auto",
 ) -> _C.DataInput:
-    """Return the native input (_C.DataInput) of a file; its first bytes tell the format, for CSV its name.
+    """Return the input of the native reader for a data file.
 
-    JSON is read natively; gzip, Zstandard (package zstandard), Parquet and Arrow (package pyarrow) and CSV by
-    their libraries. watch: gets all bytes of a stream, to hash input that can be read only once.
-    max_record_bytes: a longer record is an error. data_format: format of the records, or "auto".
+    The file format is recognised by the first bytes, and for CSV by the name.
+
+    JSON is read natively, and other formats with Python libraries: zstandard for Zstandard, pyarrow for
+    Parquet and Arrow, and the standard library for gzip and CSV.
+
+    watch: function that is called with all bytes of a stream, to hash input that can be read only once.
+    max_record_bytes: the most bytes of a record. data_format: format of the records, or "auto".
     """
     from fastsft import _C
 
@@ -159,9 +166,11 @@ def open_input(
 def open_reader(
     file: DataFile, watch: Callable[[bytes], None] | None = None, limit: int = MAX_RECORD_BYTES
 ) -> Callable[[int], bytes]:
-    """Return `read(size)` for the unpacked JSON in a file; Parquet, Arrow and CSV records become JSON lines.
+    """Return a function `read(size)` for a file's unpacked JSON. Rows of Parquet, Arrow and CSV become JSON
+    lines.
 
-    limit: bytes of a record, for CSV, because the reader of the lines would notice a long one too late.
+    watch: as in `open_input`. limit: the most bytes of a CSV row, since the reader of JSON lines would notice
+    a long row too late.
     """
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
@@ -182,10 +191,10 @@ def open_reader(
 def read_records(
     files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES, data_format: str = "auto"
 ) -> list[Any]:
-    """Return all records as Python objects, each repeated as its file's weight says.
+    """Return all records as Python objects, each repeated or left out according to the weight of its file.
 
-    Records in other data formats become ShareGPT records. ValueError naming the file for invalid JSON, and
-    for a record of more than max_record_bytes.
+    Records of other data formats are converted to ShareGPT records. ValueError, which names the file, for
+    invalid JSON, and for a record of more than `max_record_bytes`.
     """
     from fastsft import _C
 
@@ -197,10 +206,10 @@ def read_records(
 
 
 def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> Any:
-    """Return the value that json.load would give, from a file in any data format, for classes of scripts.
+    """Return the value that json.load would return for the data, for classes of scripts that expect it.
 
-    The result is a list of records for several files, weights, JSON lines, and any file that is not one JSON
-    value. ValueError as `read_records`.
+    For several files, weights other than 1, JSON lines, and any other file than a JSON object, the result is
+    a list of records. ValueError as in `read_records`.
     """
     if len(files) == 1 and files[0].weight == 1:
         may_be_object = not _NAME_OF_LINES.search(files[0].path)
@@ -209,7 +218,7 @@ def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_B
 
 
 def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
-    """Return a file's records or, with may_be_object, the object that is the whole file."""
+    """Return the records of a file. may_be_object: if the whole file is a JSON object, return that object."""
     read = open_reader(file, limit=limit)
     try:
         data = b"".join(iter(partial(read, 1 << 20), b""))
@@ -234,7 +243,7 @@ def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """Return the object that the whole text is; None if it is an array or lines."""
+    """Return the JSON object that makes up the whole text; None for an array or JSON lines."""
     if text.lstrip(" \n\t\r")[:1] != "{":
         return None
     try:
@@ -261,7 +270,7 @@ def _first_bytes(path: str) -> bytes:
     with open_regular(path, "a data file") as opened:
         try:
             start = opened.read(4)
-        except OSError as error:  # an error of reading names no file
+        except OSError as error:  # an error of `read` does not name the file
             raise ValueError(f"{path}: the data file cannot be read: {error.strerror}") from None
     if start is None:
         raise ValueError(f"{path}: the data file cannot be read: it has nothing to read yet")
@@ -269,17 +278,20 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _is_converted(path: str, start: bytes) -> bool:
-    """True if the native reader cannot read the file as it is."""
+    """True if a file must be converted before the native reader can read it. start: its first four bytes."""
     return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start) or _is_csv(path, start)
 
 
 def _is_csv(path: str, start: bytes) -> bool:
-    """True for a CSV name, unless the file begins as JSON or a table does."""
+    """True if the file has the name of a CSV file and does not begin like JSON, Parquet or Arrow."""
     return is_csv_name(path) and start[:1] not in (b"[", b"{") and not is_table(start)
 
 
 def _is_zstandard(start: bytes) -> bool:
-    """True for a Zstandard frame, or a skippable frame, which pzstd writes in front."""
+    """True for a Zstandard frame, or for a skippable frame, which pzstd writes first.
+
+    start: the first four bytes.
+    """
     return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
 
 
@@ -303,7 +315,7 @@ def _guarded(stream: Stream, name: str, watch: Callable[[bytes], None] | None) -
 def _check_installed(package: str, file: DataFile, what: str) -> None:
     try:
         spec = importlib.util.find_spec(package)
-    except ValueError:  # it is hidden
+    except ValueError:  # raised if sys.modules has an entry for the package without a specification
         spec = None
     if spec is None:
         raise ValueError(

@@ -1,8 +1,9 @@
-"""Read Parquet or Arrow from standard input and write its records as JSON lines; a separate program.
+"""Read Parquet or Arrow from standard input and write the records as JSON lines, as a separate program.
 
-A small file can decompress to gigabytes, and only the system can stop a library from allocating them: the
-program runs under a memory limit. Columns that no data format uses are not read: their value is 1. Errors are
-the last line of standard error. `sources/file_formats.py` starts the program.
+A small file can decompress to gigabytes, and only a limit of the operating system keeps a library from
+allocating them. The program therefore runs with a memory limit. Columns that no data format uses are not read
+and are written with the value 1. The last line on standard error is the error message.
+`sources/file_formats.py` starts the program.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from typing import Any, Protocol
 from fastsft.sources.json_lines import without_fills, write_line
 
 MEMORY_LIMIT = 3 << 29
-FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # columns that data formats use, comma-separated
-STEMS_VARIABLE = "FASTSFT_MARK_STEMS"  # parts of column names that may say that a record is not learned
+FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, separated by commas
+STEMS_VARIABLE = "FASTSFT_MARK_STEMS"  # parts of the names of columns that may exclude a record from learning
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
-# A row takes at least some bits of a file. _ALWAYS_ALLOWED rows are read from a file of any size.
+# The most rows per byte of a file. _ALWAYS_ALLOWED rows are read from a file of any size.
 _ROWS_OF_A_BYTE, _ALWAYS_ALLOWED = 8, 1 << 20
 
 
 def main() -> int:
-    """Return the exit status: 0, or 1 with a line on standard error."""
+    """Write the records, and return the exit status: 0, or 1 after a line on standard error."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
     try:
         _write_records()
@@ -37,7 +38,7 @@ def main() -> int:
             f"unpacking it takes more than {size} of memory; write it as JSON lines, in smaller row groups"
         )
     except BrokenPipeError:
-        os._exit(1)  # the reader is gone
+        os._exit(1)  # the process that reads the output is gone
     except Exception as error:
         return _complain(" ".join(str(error).split())[:500] or type(error).__name__)
     return 0
@@ -66,7 +67,9 @@ def _parquet_batches() -> Iterator[tuple[Any, dict[str, int]]]:
 
 
 def _arrow_batches(start: bytes) -> Iterator[tuple[Any, dict[str, int]]]:
-    """Yield batches of an Arrow stream, which `datasets` saves, or of an Arrow file (Feather)."""
+    """Yield the batches of an Arrow file (Feather), or of an Arrow stream, which the library datasets
+    saves.
+    """
     from pyarrow import ipc
 
     if start != b"ARRO" and os.pread(0, 8, max(0, os.fstat(0).st_size - 8)) != _END_OF_STREAM:
@@ -90,7 +93,7 @@ def _file_batches(ipc: ModuleType) -> Iterator[Any]:
 
 
 class _Schema(Protocol):
-    """pyarrow's schema."""
+    """A pyarrow.Schema."""
 
     @property
     def names(self) -> Sequence[str]: ...
@@ -106,7 +109,7 @@ class _RowGroup(Protocol):
 
 
 class _Metadata(Protocol):
-    """pyarrow's metadata of a Parquet file."""
+    """The metadata of a Parquet file in pyarrow."""
 
     @property
     def num_row_groups(self) -> int: ...
@@ -114,10 +117,10 @@ class _Metadata(Protocol):
 
 
 def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
-    """Return the columns to read, and a value for each other column.
+    """Return the names of the columns to read, and a value for each other column.
 
-    Columns to read are known fields, lists of structs, and columns whose name, or a field of theirs, may say
-    that a record is not learned.
+    A column is read if it is a field of a data format, a list of structs, or if its name or a field in it may
+    exclude a record from learning.
     """
     fields = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
@@ -162,4 +165,4 @@ def _complain(text: str) -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # does not wait for the library's threads
+    os._exit(status)  # ends the process without a wait for the library's threads

@@ -1,4 +1,4 @@
-"""Tokenizers of model directories: `from fastsft.tokenizer import Tokenizer`."""
+"""Load the tokenizers of model directories: `from fastsft.tokenizer import Tokenizer`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,7 @@
-"""The tokenizer files of a model directory, and its chat templates: read once, written with every save.
+"""Read the tokenizer files and chat templates of a model directory once, and write them with every save.
 
-Files are kept as they were when the tokenizer was loaded; later changes in the directory reach no save.
+The contents are those at the time when the tokenizer was loaded. Later changes in the directory have no
+effect on saves.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from fastsft.runtime.regular_files import (
 )
 from fastsft.tokenizer.settings import read_config
 
-# Files that a save copies from the loaded directory (docs/spec/trainer_semantics.md, section 23).
+# Files that a save copies from the directory of the loaded tokenizer (docs/spec/trainer_semantics.md, section
+# 23).
 NAMES = (
     "tokenizer.model",
     "tokenizer_config.json",
@@ -38,7 +40,7 @@ _MOST_TEMPLATES = 1000
 
 
 def decides_ids(name: str) -> bool:
-    """True if a file of this name may change token ids."""
+    """True if the content of a file with this name may affect token ids."""
     return name.startswith(("tokenizer", "special_tokens", "added_tokens", "vocab", "merges"))
 
 
@@ -49,17 +51,21 @@ def is_tokenizer_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class KeptFiles:
-    """contents: by name, also in the folder of templates. digests: SHA-256 of each file that decides ids."""
+    """The tokenizer files of a directory in memory.
+
+    contents: content by file name, including the chat templates in their folder. digests: SHA-256 of each
+    file whose content affects token ids.
+    """
 
     contents: dict[str, bytes]
     digests: dict[str, str]
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> KeptFiles:
-        """Read the tokenizer files of `directory`, following links as for a model's weights.
+        """Read the tokenizer files of `directory`, following links by the rules for model weights.
 
-        ValueError, naming the link, if it leaves the directory (links of the Hugging Face cache into its
-        `blobs` are allowed); and for a file that is not regular or is too large.
+        ValueError if a link leads out of the directory (except into the `blobs` of the Hugging Face cache),
+        and for a file that is not regular or is too large.
         """
         folder = Path(directory)
         contents = {
@@ -74,7 +80,10 @@ class KeptFiles:
         return cls(contents, digests)
 
     def write(self, directory: Path) -> None:
-        """Write the contents into an existing directory; an equal file keeps its times."""
+        """Write the files to an existing directory.
+
+        A file that has the same content already is not written.
+        """
         for name, content in self.contents.items():
             path = directory / name
             if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
@@ -92,7 +101,7 @@ def _template_names(folder: Path) -> list[str]:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names of regular files in the directory that decide ids."""
+    """Return the names of the tokenizer files in the directory: those whose contents affect the token ids."""
     return [path.name for path in folder.iterdir() if decides_ids(path.name) and path.is_file()]
 
 
@@ -102,12 +111,12 @@ def _digest(path: Path) -> str:
 
 
 _FILE, _SPECIAL = "tokenizer_config.json", "extra_special_tokens"
-# Class names of transformers 5, which also knows the older names.
+# Class names of transformers 5, with the older names that transformers 4 and 5 both know.
 _OLDER_CLASSES = {"TokenizersBackend": "PreTrainedTokenizerFast"}
 
 
 def write_compatible_config(directory: str | Path) -> None:
-    """Rewrite tokenizer_config.json for both releases of transformers; an unaffected file keeps its bytes."""
+    """Rewrite tokenizer_config.json so that transformers 4 and 5 can both read it, if it needs a change."""
     path = Path(directory) / _FILE
     if not path.is_file():
         return
@@ -118,33 +127,34 @@ def write_compatible_config(directory: str | Path) -> None:
 
 
 def compatible_config(config: Mapping[str, Any], *, has_json: bool) -> dict[str, Any]:
-    """Return tokenizer_config.json with class and special tokens as transformers 4 and 5 both read them.
+    """Return the content of tokenizer_config.json with class and special tokens in a form for transformers 4
+    and 5.
 
-    has_json: tokenizer.json is in the same directory, which PreTrainedTokenizerFast needs.
+    has_json: the directory has a tokenizer.json, which PreTrainedTokenizerFast needs.
     """
     made = dict(config)
     name = str(made.get("tokenizer_class"))
     if has_json and name in _OLDER_CLASSES:
         made["tokenizer_class"] = _OLDER_CLASSES[name]
-    if isinstance(made.get(_SPECIAL), list):  # transformers 4 takes an object alone
+    if isinstance(made.get(_SPECIAL), list):  # transformers 4 accepts only an object
         listed = made.pop(_SPECIAL)
         older = made.get("additional_special_tokens") or []
         made["additional_special_tokens"] = [*older, *(token for token in listed if token not in older)]
     return made
 
 
-TOOL_TEMPLATE = "tool_use"  # the name that transformers asks for with tools
-TEMPLATES = "additional_chat_templates"  # a folder of transformers, next to chat_template.jinja
-BASE_NAME = "base_chat_template.jinja"  # not a name that transformers reads
+TOOL_TEMPLATE = "tool_use"  # the template that transformers uses if there are tools
+TEMPLATES = "additional_chat_templates"  # a folder next to chat_template.jinja, which transformers defines
+BASE_NAME = "base_chat_template.jinja"  # transformers does not read a file of this name
 _NAME = "chat_template.jinja"
 
 
 @dataclass(frozen=True)
 class TrainedTemplate:
-    """The chat template that a model was trained with (docs/templates.md). text: Jinja.
+    """The chat template with which a model was trained (docs/templates.md).
 
-    base: the base model's template, kept in its own file; or None. tools: replacement for the template
-    `tool_use`; None keeps it.
+    text: the Jinja text. base: the base model's template, which is saved in a file of its own; None to save
+    none. tools: the new text of the template `tool_use`; None to leave it.
     """
 
     text: str
@@ -152,11 +162,13 @@ class TrainedTemplate:
     tools: str | None = None
 
     def write(self, directory: Path) -> list[str]:
-        """Write the template next to a saved tokenizer, and return the names of written files.
+        """Write the template to the directory of a saved tokenizer, and return the names of the written
+        files.
 
-        Both places that transformers reads are written: tokenizer_config.json, which must exist and which old
-        releases read alone, and the file next to it. Among several named templates in tokenizer_config.json,
-        the default one is replaced. `tools` is written if the directory has tool_use.
+        The template is written to both places that transformers reads: tokenizer_config.json, which must
+        exist and is the only place that old releases read, and chat_template.jinja. If tokenizer_config.json
+        has several named templates, the default one is replaced. `tools` is written if the directory has the
+        template tool_use.
         """
         path = directory / "tokenizer_config.json"
         config = read_json_object(path)
@@ -165,7 +177,7 @@ class TrainedTemplate:
         if isinstance(templates, list) and not (directory / _NAME).exists():
             others = [self._other(item) for item in templates if _name_of(item) != "default"]
             config["chat_template"] = [{"name": "default", "template": self.text}, *others]
-            names.remove(_NAME)  # the file would hide the others
+            names.remove(_NAME)  # the file would hide the templates in tokenizer_config.json
         else:
             config["chat_template"] = self.text
             replace_file(directory / _NAME, self.text)
@@ -188,10 +200,11 @@ def _name_of(item: object) -> object:
 
 
 def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
-    """Return the Jinja text of chat_template.jinja, else of chat_template in tokenizer_config.json.
+    """Return the chat template in chat_template.jinja or, without it, in tokenizer_config.json; None if there
+    is none.
 
-    name: of several named templates; None for "default". None if there is no template. ValueError for an
-    unknown name and an unreadable config.
+    name: which of several named templates to read; None for "default". ValueError for an unknown name, and if
+    tokenizer_config.json cannot be read.
     """
     folder, requested = Path(directory), name or "default"
     next_to_it = _template_file(folder, requested)
@@ -205,9 +218,9 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
 
 
 def read_tool_template(directory: str | Path) -> str | None:
-    """Return the template `tool_use`, which transformers uses for a chat with tools; or None.
+    """Return the template `tool_use`, which transformers uses if there are tools; None if there is none.
 
-    A chat_template.jinja hides the templates in tokenizer_config.json.
+    If there is a chat_template.jinja, the templates in tokenizer_config.json are ignored.
     """
     folder = Path(directory)
     next_to_it = _template_file(folder, TOOL_TEMPLATE)

@@ -1,4 +1,4 @@
-"""Tokenizer classes of other libraries, as far as fastsft reads and calls them."""
+"""Define the attributes and methods of other libraries' tokenizers that fastsft uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeGuard
 
 
 class ChatTokenizer(Protocol):
-    """fastsft's Tokenizer, or any tokenizer of transformers."""
+    """A fastsft Tokenizer, or a tokenizer of transformers."""
 
     @property
     def eos_token_id(self) -> int | None: ...
@@ -18,10 +18,10 @@ class ChatTokenizer(Protocol):
 
 
 class NamedTokens(ChatTokenizer, Protocol):
-    """A ChatTokenizer with the tokens and the template that a run may set."""
+    """A ChatTokenizer with the special tokens and the chat template that a run may set."""
 
     pad_token: str | None
-    chat_template: Any  # a text; in transformers also a dictionary of texts
+    chat_template: Any  # a text or, in transformers, a dictionary of texts
 
     @property
     def unk_token(self) -> str | None: ...
@@ -32,7 +32,9 @@ class NamedTokens(ChatTokenizer, Protocol):
 
 
 class CallableTokenizer(ChatTokenizer, Protocol):
-    """A transformers tokenizer: called with a text or a list, it returns `input_ids`."""
+    """A transformers tokenizer, which returns `input_ids` when it is called with a text or a list of
+    texts.
+    """
 
     @property
     def bos_token_id(self) -> int | None: ...
@@ -42,7 +44,7 @@ class CallableTokenizer(ChatTokenizer, Protocol):
 
 
 class AddedToken(Protocol):
-    """An AddedToken of the tokenizers library."""
+    """An AddedToken of the library tokenizers."""
 
     @property
     def content(self) -> str: ...
@@ -55,7 +57,7 @@ class AddedToken(Protocol):
 
 
 class Trie(Protocol):
-    """The words at which a slow tokenizer of transformers cuts texts."""
+    """A Trie of transformers: the added tokens at which a slow tokenizer cuts texts."""
 
     def __init__(self) -> None: ...
     def add(self, word: str, /) -> object: ...
@@ -68,7 +70,7 @@ class Pieces(Protocol):
 
 
 class SlowTokenizer(Protocol):
-    """transformers' slow LlamaTokenizer."""
+    """The slow LlamaTokenizer of transformers."""
 
     sp_model: Pieces
     sp_model_kwargs: Mapping[str, object]
@@ -94,13 +96,13 @@ class SlowTokenizer(Protocol):
 
 
 class BackendModel(Protocol):
-    """A model of the tokenizers library; a script's own class may lack all of these names."""
+    """A model of the library tokenizers. An object of a script's own class may lack these methods."""
 
     def tokenize(self, sequence: str, /) -> Sequence[Any]: ...
 
 
 class Backend(Protocol):
-    """A Tokenizer of the tokenizers library."""
+    """A Tokenizer of the library tokenizers."""
 
     model: BackendModel
     normalizer: object
@@ -114,19 +116,19 @@ class Backend(Protocol):
 
 
 class FastTokenizer(Protocol):
-    """A transformers tokenizer that wraps one of the tokenizers library."""
+    """A transformers tokenizer that wraps a Tokenizer of the library tokenizers."""
 
     backend_tokenizer: Backend
     truncation_side: str
 
 
 def is_callable(tokenizer: object) -> TypeGuard[CallableTokenizer]:
-    """True for a transformers tokenizer, or a similar object."""
+    """True for a transformers tokenizer, or another object that can be called."""
     return callable(tokenizer)
 
 
 def is_slow_llama(tokenizer: object) -> TypeGuard[SlowTokenizer]:
-    """True for transformers' LlamaTokenizer itself."""
+    """True for transformers' slow LlamaTokenizer, but not for a derived class."""
     kind = type(tokenizer)
     return (kind.__module__, kind.__name__) == (
         "transformers.models.llama.tokenization_llama",
@@ -135,10 +137,10 @@ def is_slow_llama(tokenizer: object) -> TypeGuard[SlowTokenizer]:
 
 
 def is_fast(tokenizer: object) -> TypeGuard[FastTokenizer]:
-    """True if the object wraps a `tokenizers` tokenizer, or a similar object."""
+    """True if the object wraps a Tokenizer of the library tokenizers, or a similar object."""
     return hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
 
 
 def is_backend(value: object) -> TypeGuard[Backend]:
-    """True for a `tokenizers` tokenizer, or a similar object."""
+    """True for a Tokenizer of the library tokenizers, or a similar object."""
     return hasattr(value, "get_added_tokens_decoder")

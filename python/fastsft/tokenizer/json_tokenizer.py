@@ -1,6 +1,8 @@
-"""Make a tokenizer from tokenizer.json: natively if fastsft reproduces it exactly, else in the library.
+"""Make a tokenizer from a tokenizer.json: a native one if it gives the same ids, else one in the library
+tokenizers.
 
-The JSON comes from the file, from vocab.json and merges.txt (OPT, GPT-2, Qwen), or from the bytes' alphabet.
+The JSON is that of the file, or is made from vocab.json and merges.txt (OPT, GPT-2, Qwen), or describes a
+tokenizer of single bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from fastsft.tokenizer.settings import TokenizerSettings, read_config, tokenizer
 
 
 def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer:
-    """Load the tokenizer at `path`. ValueError for a damaged file; a warning says if the library runs it."""
+    """Load the tokenizer.json at `path`.
+
+    A warning is printed if the library tokenizers runs it. ValueError for a damaged file.
+    """
     try:
         return _C.read_json_tokenizer(str(path), settings.native())
     except _C.UnsupportedTokenizerError as error:
@@ -43,13 +48,13 @@ def _in_library(text: str, settings: TokenizerSettings, where: str, reason: str)
     return library_tokenizer(text, settings, where)
 
 
-NO_LIMIT = 1 << 29  # bytes of a row; no conversation is longer
+NO_LIMIT = 1 << 29  # bytes of a row, more than any conversation has
 
 
 def byte_tokenizer(special: Sequence[str]) -> _C.Tokenizer:
-    """Return a native tokenizer with an id for each byte, in GPT-2's order, followed by `special`.
+    """Return a native tokenizer with an id for each byte, in GPT-2's order, followed by the tokens `special`.
 
-    It counts a data set for which no model has been chosen yet.
+    Used to count the records of a data set before a model is chosen.
     """
     settings = _C.JsonTokenizerSettings()
     return _C.parse_json_tokenizer(_json(special), "the tokenizer of bytes", settings)
@@ -70,14 +75,17 @@ def _json(special: Sequence[str]) -> str:
 
 
 def _alphabet() -> list[str]:
-    """Return GPT-2's characters for the 256 bytes: printing bytes are themselves, others begin at U+0100."""
+    """Return GPT-2's characters for the 256 bytes: printable bytes stand for themselves, and the others are
+    replaced by characters from U+0100 on.
+    """
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     return [chr(byte) for byte in printing] + [chr(0x100 + i) for i in range(256 - len(printing))]
 
 
 VOCAB, MERGES = "vocab.json", "merges.txt"
 _GPT2, _QWEN2 = "GPT2Tokenizer", "Qwen2Tokenizer"
-# Qwen2Tokenizer's split into words (PRETOKENIZE_REGEX in transformers' tokenization_qwen2.py).
+# The pattern by which Qwen2Tokenizer splits a text into words (PRETOKENIZE_REGEX in transformers'
+# tokenization_qwen2.py).
 _WORDS_OF_QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -85,7 +93,10 @@ _WORDS_OF_QWEN2 = (
 
 
 def has_byte_pair_files(directory: Path) -> bool:
-    """True for a directory with both files. ValueError if their class is not supported."""
+    """True if the directory has vocab.json and merges.txt.
+
+    ValueError if their tokenizer class is not supported.
+    """
     if any(file_inside(directory, name) is None for name in (VOCAB, MERGES)):
         return False
     kind = tokenizer_class(directory)
@@ -100,9 +111,10 @@ def has_byte_pair_files(directory: Path) -> bool:
 
 
 def tokenizer_json(directory: Path, bos_token: str | None) -> str:
-    """Return the tokenizer.json that transformers makes from both files. ValueError for a damaged file.
+    """Return the tokenizer.json that transformers makes from vocab.json and merges.txt. ValueError for a
+    damaged file.
 
-    bos_token: added before texts if tokenizer_config.json sets add_bos_token.
+    bos_token: the token that is put in front of texts if tokenizer_config.json sets add_bos_token.
     """
     is_qwen2 = tokenizer_class(directory) == _QWEN2
     vocab = read_json_object(directory / VOCAB)
@@ -136,7 +148,10 @@ def _words_of_qwen2(level: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merges(path: Path, is_qwen2: bool) -> list[list[str]]:
-    """Return the pairs of merges.txt. GPT2Tokenizer skips the first line, whatever it contains."""
+    """Return the pairs in merges.txt.
+
+    As in transformers, the first line of a GPT2Tokenizer's file is always skipped.
+    """
     lines = read_text(path, MOST_TOKENIZER_BYTES, "merges of a tokenizer").split("\n")
     numbered = list(enumerate(lines, 1))
     if not is_qwen2:

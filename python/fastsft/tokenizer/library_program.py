@@ -1,9 +1,9 @@
-"""Run a tokenizer.json in the `tokenizers` library; a separate program, with time and memory limits.
+"""Run a tokenizer.json in the library tokenizers, as a separate program with time and memory limits.
 
-The file is untrusted: its patterns may never end, and its normalizers may double a text thirty times. Imports
-only `tokenizers` and the standard library. A request is a letter, a size (8 bytes) and so many bytes; an
-answer likewise, with + before a result and - before a reason. `tokenizer/library_tokenizer.py` sends the
-requests.
+The file is untrusted: a pattern may run without end, and normalizers may double a text thirty times. The
+program imports only tokenizers and the standard library. `tokenizer/library_tokenizer.py` sends the requests.
+A request is a letter, a size (8 bytes), and that number of bytes. An answer has the same form, with the
+letter + for a result and - for an error message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from types import ModuleType
 from typing import Any
 
 MEMORY_LIMIT = 1 << 30
-LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 10.0, 5.0, 50_000  # processor time
+# limits of processor time, for loading and for a text
+LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 10.0, 5.0, 50_000
 HEAD = struct.Struct("<cQ")
 
 
@@ -45,7 +46,7 @@ def main() -> None:
             _send(b"+", answer)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # the library's panics are no Exception
+        except BaseException as error:  # panics of the library are not derived from Exception
             _send(
                 b"-", (" ".join(str(error).split())[:300] or type(error).__name__).encode("utf-8", "replace")
             )
@@ -53,7 +54,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Let a signal end the process after `seconds` of computing, even inside the library."""
+    """Let a signal end the process after `seconds` of processor time, even inside the library."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
@@ -66,11 +67,11 @@ def _send(status: bytes, payload: bytes) -> None:
         sys.stdout.buffer.write(HEAD.pack(status, len(payload)) + payload)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os._exit(1)  # the run is gone; without this the interpreter would flush again
+        os._exit(1)  # the run is gone; a normal exit would flush again and fail
 
 
 class Library:
-    """The tokenizer, and its fixed properties (`hello`)."""
+    """A tokenizer in the library tokenizers. `hello`: its properties, which are sent once."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         import tokenizers
@@ -99,21 +100,25 @@ class Library:
         self._tokenizer.add_tokens(chosen)
 
     def _around(self) -> tuple[list[int], list[int]]:
-        """Return the ids added before a text and those added after it."""
+        """Return the ids that are added in front of a text, and the ids that are added after it."""
         encoding = self._tokenizer.encode("a")
         places = [number for number, part in enumerate(encoding.sequence_ids) if part is not None]
         first, last = (places[0], places[-1]) if places else (len(encoding.ids), len(encoding.ids))
         return encoding.ids[:first], encoding.ids[last + 1 :]
 
     def answer(self, kind: bytes, payload: bytes) -> bytes:
-        """Answer E: encode; P: encode without special tokens; D, S: decode, S without special tokens."""
+        """Return the answer to a request.
+
+        kind: E encodes a text, P encodes it with special tokens as plain text, D decodes ids, S decodes them
+        without special tokens.
+        """
         if kind in (b"D", b"S"):
             text: str = self._tokenizer.decode(array("I", payload).tolist(), skip_special_tokens=kind == b"S")
             return text.encode("utf-8", "surrogatepass")
         return self._encode(payload.decode(), kind == b"P")
 
     def _encode(self, data: str, as_plain: bool) -> bytes:
-        """Return id, first byte and end of each token, as unsigned 32-bit numbers."""
+        """Return id, first byte and end byte of each token as unsigned 32-bit numbers."""
         self._tokenizer.encode_special_tokens = as_plain
         encoding = self._tokenizer.encode(data, add_special_tokens=False)
         bytes_before = [0]

@@ -1,4 +1,4 @@
-"""Tokenizers that fastsft does not reproduce natively, run by the `tokenizers` library in a worker."""
+"""Run a tokenizer that fastsft does not have natively, by the library tokenizers in a worker process."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from fastsft.tokenizer.library_program import BYTES_A_SECOND, HEAD, LOAD_SECONDS
 from fastsft.tokenizer.settings import TokenizerSettings
 
 _MAX_PATTERN = 10_000
-_MAX_GROWTH = 256  # most characters that a file's replacements may make from one
+_MAX_GROWTH = 256  # the most characters that a file's replacements may make of one character
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 def library_tokenizer(
     text: str, settings: TokenizerSettings, where: str = "tokenizer.json"
 ) -> _C.LibraryTokenizer:
-    """Return the tokenizer.json `text` with the interface of the native tokenizers.
+    """Return an object with the interface of the native tokenizers that runs a tokenizer.json in the library.
 
-    The library runs in a process with time and memory limits. Byte ranges are the library's, widened to cover
-    the text. ValueError naming `where` for a file that the library refuses, for a pattern that may take
-    exponential time, and for more than BOS and EOS around a text; later for a text that the library cannot
-    encode within the limits.
+    text: content of the tokenizer.json. where: its name for messages. The library runs in a process with time
+    and memory limits. The byte ranges of tokens are those of the library, extended to cover the whole text.
+
+    ValueError if the library refuses the file, if a pattern may take exponential time, and if other tokens
+    than BOS and EOS are put around texts. The returned object raises ValueError for a text that the library
+    cannot encode within the limits.
     """
     content = json.loads(text)
     check_patterns(content)
@@ -62,7 +64,10 @@ def library_tokenizer(
 
 
 def check_patterns(section: object) -> None:
-    """Refuse regular expressions with which a hostile file could stop a run."""
+    """Raise ValueError for a regular expression that may take exponential time.
+
+    section: a part of the file.
+    """
     values = section.values() if isinstance(section, dict) else section if isinstance(section, list) else ()
     for value in values:
         if isinstance(value, (dict, list)):
@@ -79,7 +84,9 @@ def check_patterns(section: object) -> None:
 
 
 def check_growth(content: object) -> None:
-    """Refuse replacements that together multiply a text: thirty doublings fill any memory."""
+    """Raise ValueError for replacements that together make a text too long; thirty doublings would fill any
+    memory.
+    """
     for name in ("normalizer", "decoder"):
         growth = _growth(content.get(name) if isinstance(content, dict) else None)
         if growth > _MAX_GROWTH:
@@ -99,14 +106,16 @@ def _growth(section: object) -> float:
     if section.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(text, str):
         return inside
     replaced = pattern.get("String")
-    # A pattern may also match the empty text between two characters.
+    # A regular expression may also match the empty text between two characters.
     once = len(text) / len(replaced) if isinstance(replaced, str) and replaced else len(text) + 1.0
     return inside * max(1.0, once)
 
 
 def _repeats_a_repeat(pattern: str) -> bool:
-    """True if a repeated group contains a repetition: time can double with every character."""
-    open_groups = [False]  # for each: does it contain a repetition?
+    """True if a repeated group contains a repetition, since its time can double with every character of a
+    text.
+    """
+    open_groups = [False]  # for each open group: whether it contains a repetition
     at = 0
     while at < len(pattern):
         if pattern[at] == "\\":
@@ -132,7 +141,7 @@ def _repeats_a_repeat(pattern: str) -> bool:
 
 
 def _end_of_class(pattern: str, at: int) -> int:
-    """Return the position after the "]" of the character class that begins at `at`; classes may nest."""
+    """Return the position after the "]" of the character class that begins at `at`. Classes may be nested."""
     depth = 0
     while at < len(pattern):
         depth += (pattern[at] == "[") - (pattern[at] == "]")
@@ -153,7 +162,7 @@ def _check_dropout(content: object) -> None:
 
 
 def _with_prefix_space(content: object, settings: TokenizerSettings) -> str:
-    """Return the file's text with ByteLevel's prefix space as tokenizer_config.json sets it."""
+    """Return the content as JSON, with the prefix space of ByteLevel as tokenizer_config.json sets it."""
     section = content.get("pre_tokenizer") if isinstance(content, dict) else None
     if isinstance(section, dict) and section.get("type") == "ByteLevel":
         given = settings.add_prefix_space
@@ -178,7 +187,10 @@ def _given(given: _C.GivenToken) -> dict[str, object]:
 
 
 def _around(before: list[int], after: list[int], named: _C.NamedIds) -> tuple[bool, bool]:
-    """Return whether BOS is added before a text, and whether EOS is added after it."""
+    """Return whether BOS is added in front of a text, and whether EOS is added after it.
+
+    Sets BOS and EOS in `named` if they are unknown. ValueError if other ids are added.
+    """
     if len(before) == 1 and named.bos < 0:
         named.bos = before[0]
     if len(after) == 1 and named.eos < 0:
@@ -191,16 +203,17 @@ def _around(before: list[int], after: list[int], named: _C.NamedIds) -> tuple[bo
     )
 
 
-# Processor time is limited; this much later on the clock the process counts as stuck.
+# seconds of wall time, in addition to four times the limit of processor time, after which the process counts
+# as stuck
 _PATIENCE = 20.0
 
 
 class LibraryProcess:
-    """A tokenizer in the library's process, which restarts after a fork and after its end.
+    """A tokenizer in a process of its own, which is started again after a fork, and if it has ended.
 
-    job: the file's text and the tokens added to it (`library_program.Library`). where: begins messages.
-    Requests of several threads wait for each other. ValueError for a text that the library refuses or does
-    not finish.
+    job: the file's text and the tokens to add (`library_program.Library`). where: beginning of error
+    messages. Requests of several threads are answered one after the other. ValueError for a text that the
+    library refuses or does not finish in time.
     """
 
     def __init__(self, job: dict[str, Any], where: str) -> None:
@@ -212,23 +225,26 @@ class LibraryProcess:
             self._start()
 
     def encode(self, text: str, as_plain: bool) -> list[tuple[int, int, int]]:
-        """Return id, first byte and end of each token."""
+        """Return (id, first byte, end byte) of each token.
+
+        as_plain: treat special tokens in the text as plain text.
+        """
         flat = array("I", self._ask(b"P" if as_plain else b"E", text.encode()))
         return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
-        """Return the text of ids."""
+        """Return the text of `ids`."""
         answer = self._ask(b"S" if skip_special_tokens else b"D", array("I", ids).tobytes())
         return answer.decode("utf-8", "surrogatepass")
 
     def close(self) -> None:
-        """End the process; a later request starts another."""
+        """End the process; a later request starts a new process."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
 
     def _ask(self, kind: bytes, payload: bytes) -> bytes:
-        if self._owner != os.getpid():  # after a fork the worker is the parent's
+        if self._owner != os.getpid():  # after a fork, the worker belongs to the parent process
             self._owner, self._lock, self._worker = os.getpid(), threading.Lock(), None
         with self._lock:
             worker = self._worker or self._start()
@@ -253,7 +269,7 @@ class LibraryProcess:
         except (OSError, TimeoutError):
             ended = True
         except BaseException:
-            self.close()  # its next answer would be taken for another request's
+            self.close()  # the pending answer would be taken for that of the next request
             raise
         if ended:
             raise ValueError(self._told(self._end_of(worker.process, seconds), kind, payload))

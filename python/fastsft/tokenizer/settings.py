@@ -1,4 +1,4 @@
-"""Read the settings next to a tokenizer.json as transformers' fast tokenizers read them."""
+"""Read the settings that accompany a tokenizer.json, by the rules of transformers' fast tokenizers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _END = "<|endoftext|>"
-# Defaults of transformers 4.57's classes for tokens that the files do not name.
+# Special tokens that classes of transformers 4.57 use if the files do not name them.
 _DEFAULTS = {
     "GPT2Tokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
     "Qwen2Tokenizer": {"eos_token": _END, "unk_token": _END, "pad_token": _END},
@@ -26,8 +26,8 @@ _CLASSES = {
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
 }
-# Classes that add BOS and EOS by add_bos_token and add_eos_token, whatever tokenizer.json says; with their
-# defaults for both.
+# Defaults of (add_bos_token, add_eos_token) for classes in which these settings, and not tokenizer.json,
+# decide whether BOS and EOS are added.
 _AROUND = {
     "CodeLlamaTokenizer": (True, False),
     "CohereTokenizer": (True, False),
@@ -40,9 +40,13 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 @dataclass
 class TokenizerSettings:
-    """named: special tokens by name ("bos_token", ...). added: tokens added to the file's.
+    """The settings of a tokenizer.
 
-    adds_bos, adds_eos: True if they go around a text; None if the file's post-processor decides.
+    named: texts of special tokens by name ("bos_token", ...). added: tokens to add to those of
+    tokenizer.json. add_prefix_space: put a space in front of a text; None to follow the file.
+
+    adds_bos, adds_eos: whether BOS is put in front of a text and EOS after it; None if the post-processor in
+    the file decides. legacy: as in LlamaTokenizer. model_max_length: the most ids of a row, or None.
     """
 
     named: dict[str, str] = field(default_factory=dict)
@@ -55,7 +59,7 @@ class TokenizerSettings:
     padding_side: str = "right"
 
     def native(self) -> _C.JsonTokenizerSettings:
-        """Return the same settings for the core."""
+        """Return the settings as an object of the C++ core."""
         from fastsft import _C
 
         settings = _C.JsonTokenizerSettings()
@@ -69,7 +73,10 @@ class TokenizerSettings:
 
 
 def read_settings(directory: Path) -> TokenizerSettings:
-    """Read tokenizer_config.json and the older files; ValueError for a damaged file."""
+    """Read tokenizer_config.json, special_tokens_map.json and added_tokens.json.
+
+    ValueError for a damaged file.
+    """
     config = read_config(directory)
     if config.get("split_special_tokens"):
         raise ValueError(
@@ -96,13 +103,19 @@ def read_settings(directory: Path) -> TokenizerSettings:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object of a model directory; empty without a file. ValueError as `file_inside`."""
+    """Read the object in a JSON file of a model directory; {} if there is no file.
+
+    ValueError as in `file_inside`.
+    """
     found = file_inside(path.parent, path.name)
     return {} if found is None else read_json_object(found)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read tokenizer_config.json; empty without a file. ValueError names a field of a wrong type."""
+    """Read tokenizer_config.json; {} if there is no file.
+
+    ValueError, which names the field, for a wrong type.
+    """
     path = directory / "tokenizer_config.json"
     return _checked(read_object(path), path)
 
@@ -141,7 +154,11 @@ def _is_id(text: str) -> bool:
 
 
 def text_of(token: object, name: str = "a special token") -> str:
-    """Return the text of a special token: a text, or an object with "content". ValueError with `name`."""
+    """Return the text of a special token, given as a text or as an object with "content". ValueError for
+    other values.
+
+    name: name of the token for the message.
+    """
     text = token.get("content") if isinstance(token, dict) else token
     if not isinstance(text, str):
         got = f"{token!r:.80}"
@@ -152,7 +169,7 @@ def text_of(token: object, name: str = "a special token") -> str:
 
 
 def tokenizer_class(directory: Path) -> str:
-    """Return the class of transformers' slow tokenizer that the files name; "" if they name none."""
+    """Return the tokenizer class that the files name, without the suffix "Fast"; "" if they name none."""
     return _class_of(directory, read_config(directory))
 
 
@@ -173,8 +190,8 @@ def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None
 def _added_tokens(
     directory: Path, config: dict[str, Any], named: dict[str, Any], texts: set[str]
 ) -> list[_C.GivenToken]:
-    """Return added tokens in the order of transformers' ids (tokenization_utils_base.py,
-    _from_pretrained).
+    """Return the added tokens in the order in which transformers gives them ids (`_from_pretrained` in
+    tokenization_utils_base.py).
     """
     extra = config.get("additional_special_tokens") or []
     decoder = config.get("added_tokens_decoder")
@@ -188,8 +205,8 @@ def _added_tokens(
     else:
         given = [_given(decoder[key], True) for key in sorted(decoder, key=int)]
         settled = {text_of(token) for token in decoder.values()}
-    # Flags of a named token are ignored if tokenizer.json or added_tokens_decoder has the token. Flags of an
-    # additional token count, unless a named token has the same text.
+    # The flags (lstrip, ...) of a named token are ignored if tokenizer.json or added_tokens_decoder has the
+    # token. The flags of an additional special token are used unless a named token has the same text.
     for token in filter(None, named.values()):
         counts = isinstance(token, dict) and text_of(token) not in settled
         given.append(_given(token, counts and decoder is not None, counts))

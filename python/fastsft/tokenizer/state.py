@@ -1,6 +1,6 @@
-"""Compare the state of a transformers tokenizer with an earlier one: all that decides its ids.
+"""Compare the state of a transformers tokenizer, on which its ids depend, with an earlier state.
 
-Vocabulary and merges are too large to compare for each text: their digest is taken once an epoch.
+Vocabulary and merges are too large to compare for each text. A digest of them is computed once per epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PIECE_FLAGS = (
     "_add_bos", "_add_eos", "_reverse", "_emit_unk_piece", "_enable_sampling", "_nbest_size", "_alpha",
     "_num_threads",
 )  # fmt: skip
-_IN_PYTHON = ("sp_model", "tokens_trie")  # a script can change the classes of these
+# attributes whose classes are in Python, so that a script can change them
+_IN_PYTHON = ("sp_model", "tokens_trie")
 _OF_MODELS = (
     "dropout",
     "unk_token",
@@ -39,12 +40,12 @@ _OF_MODELS = (
 
 
 def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
-    """Return a state that is equal as long as the same object makes the same ids.
+    """Return a value that stays equal as long as the same object makes the same ids.
 
-    The state has class and code of all methods, functions on the object, special and added tokens, attributes
-    that a script sets by name, and the parts of a fast tokenizer's backend. Vocabulary and merges are
-    represented by the last digest, and by the ids of one text. Two states of an incomparable tokenizer are
-    never equal.
+    The state contains class and code of all methods, functions that are set on the object, special and added
+    tokens, attributes that a script may set, and the parts of a fast tokenizer's backend. Vocabulary and
+    merges are represented by their last digest and by the ids of a probe text. If a tokenizer cannot be
+    compared, its states are never equal.
     """
     attributes = getattr(tokenizer, "__dict__", {})
     return (
@@ -63,7 +64,7 @@ def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
 
 
 def is_comparable(tokenizer: object) -> bool:
-    """True if every change is seen: no part is a script's own, whose content cannot be compared."""
+    """True if all parts can be compared, which is not the case for objects of a script's own classes."""
     return tokenizer_state(tokenizer) == tokenizer_state(tokenizer)
 
 
@@ -73,7 +74,7 @@ def _part_state(part: object) -> tuple[object, ...]:
 
 
 def _content_of(part: object) -> tuple[object, ...]:
-    """Return the words of a Trie, or the settings with which a SentencePieceProcessor cuts."""
+    """Return the words of a Trie, or the settings and probe ids of a SentencePieceProcessor."""
     attributes = getattr(part, "__dict__", {})
     cut_at = attributes.get("_tokens")
     return (
@@ -86,7 +87,10 @@ def _content_of(part: object) -> tuple[object, ...]:
 
 
 def _special_tokens(tokenizer: object) -> str:
-    """Return the texts of special tokens, since looking up the id of a missing one may never end."""
+    """Return the texts of special tokens.
+
+    Their ids are not looked up, because that may not end for a missing token.
+    """
     texts = getattr(tokenizer, "_special_tokens_map", None)
     return repr([getattr(tokenizer, name, None) for name in _IDS] if texts is None else texts)
 
@@ -99,14 +103,16 @@ def _code_of(value: object) -> tuple[object, ...]:
 
 
 def _backend_state(backend: object) -> tuple[object, ...]:
-    """Return the state of a tokenizers.Tokenizer, without truncation and padding, which each call sets."""
+    """Return the state of a tokenizers.Tokenizer, except truncation and padding, which are set at each
+    call.
+    """
     if not is_backend(backend):
         return (id(backend),)
     parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor, backend.decoder)
     model = backend.model
     return (
         id(backend),
-        backend.get_vocab_size(with_added_tokens=False),  # True would copy the vocabulary
+        backend.get_vocab_size(with_added_tokens=False),  # with True, the library would copy the vocabulary
         repr(backend.get_added_tokens_decoder()),
         tuple([None if part is None else _serialized(part) for part in parts]),
         tuple([repr(getattr(model, name, None)) for name in _OF_MODELS]),
@@ -118,45 +124,55 @@ def _serialized(part: object) -> object:
     try:
         state: object = part.__getstate__()
         return state
-    except Exception:  # a plain Exception if a script wrote the part
+    except Exception:  # the library raises a plain Exception if a script wrote the part
         return object()
 
 
-# Dictionaries from which slow byte-level tokenizers read ids.
+# Dictionaries from which slow byte-level BPE tokenizers read ids.
 TABLES = ("encoder", "bpe_ranks", "byte_encoder")
-# Nearly every change of a vocabulary or of merges changes this text's ids, which take microseconds.
+# A text whose ids change with nearly every change of a vocabulary or of merges; to encode it takes
+# microseconds.
 _PROBE = "▁The▁quickest▁brownĠfoxĠjumpedĠoverĠthirteenĠlazyĠdogs,Ġreturning▁functionalities▁internationally"
 
 _looked_at: weakref.WeakKeyDictionary[object, bytes] = weakref.WeakKeyDictionary()
 
 
 def digest_model(tokenizer: object) -> None:
-    """Digest the model of `tokenizer` as it is now; takes tens of milliseconds, so once an epoch at most."""
+    """Compute the digest of the tokenizer's present model.
+
+    This takes tens of milliseconds, so call it at most once per epoch.
+    """
     content = _model_content(tokenizer)
     if content is not None:
         _looked_at[tokenizer] = content
 
 
 def last_digest(tokenizer: object) -> bytes | None:
-    """Return the model's last digest; else None."""
+    """Return the last digest of the tokenizer's model; None if there is none."""
     try:
         return _looked_at.get(tokenizer)
-    except TypeError:  # the object has no weak references
+    except TypeError:  # weak references to the object are not possible
         return None
 
 
 def probe_of(model: BackendModel) -> tuple[int, ...] | str | None:
-    """Return the ids of a probe text by a model of the tokenizers library, or its error message."""
+    """Return the ids of the probe text with a model of the library tokenizers, or the error message.
+
+    None if ids are random.
+    """
     if getattr(model, "dropout", None):
-        return None  # random ids
+        return None  # with dropout, ids are random
     try:
         return tuple([token.id for token in model.tokenize(_PROBE)])
-    except Exception as fault:  # the library raises plain Exceptions
+    except Exception as fault:  # the library raises plain exceptions
         return str(fault)
 
 
 def probe_of_pieces(pieces: object) -> tuple[int, ...] | str | None:
-    """Return the probe's ids by a SentencePieceProcessor, which a script may reload; None for others."""
+    """Return the ids of the probe text with a SentencePieceProcessor, or the error message.
+
+    None for other objects, and if ids are random.
+    """
     encode = getattr(pieces, "EncodeAsIds", None)
     if encode is None or not hasattr(pieces, "serialized_model_proto"):
         return None
@@ -164,7 +180,7 @@ def probe_of_pieces(pieces: object) -> tuple[int, ...] | str | None:
         return None
     try:
         return tuple(encode(_PROBE))
-    except Exception as fault:  # a processor that has loaded nothing
+    except Exception as fault:  # the processor may have loaded no model
         return str(fault)
 
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face model directory, run natively."""
+"""Run the tokenizer of a Hugging Face model directory natively."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _NO_LENGTH = int(1e30)  # transformers' value if a directory names no length
 class Tokenizer:
     """The tokenizer of a Hugging Face model directory.
 
-    tokenizer.model: SentencePiece BPE with the ids of transformers' slow LlamaTokenizer. tokenizer.json: the
-    ids of `tokenizers`; byte-level BPE with the split patterns of GPT-2, Llama 3, Qwen 2 and 3 runs natively,
-    any other in the library, with a warning. vocab.json and merges.txt of a GPT2Tokenizer (OPT, GPT-2) or
-    Qwen2Tokenizer: the ids of the tokenizer.json that transformers makes from them.
+    A directory with tokenizer.model gets the ids of transformers' slow LlamaTokenizer (SentencePiece BPE). A
+    directory with tokenizer.json gets the ids of the library tokenizers: byte-level BPE with the split
+    patterns of GPT-2, Llama 3, Qwen 2 and 3 runs natively, other tokenizers in the library, with a warning. A
+    directory with vocab.json and merges.txt of a GPT2Tokenizer (OPT, GPT-2) or Qwen2Tokenizer gets the ids of
+    the tokenizer.json that transformers makes from these files.
 
-    `model_max_length`: most ids of a row. `padding_side`: "right" or "left". `vocab_size` includes added
-    tokens. `chat_template`: the Jinja text of the files, or None. Ids and texts of named tokens:
-    `bos_token_id`, `bos_token` and so on; None if missing.
+    `model_max_length`: the most ids of a row. `padding_side`: "right" or "left". `vocab_size`: number of ids,
+    with added tokens. `chat_template`: the Jinja text in the files, or None. `bos_token_id`, `bos_token` and
+    so on: ids and texts of special tokens; None if missing.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class Tokenizer:
         self.padding_side = padding_side
         self.chat_template = chat_template
         self._pad_token_id: int = native.named.pad
-        self.trained_template: TrainedTemplate | None = None  # what save_pretrained writes instead
+        # if set, save_pretrained writes this chat template
+        self.trained_template: TrainedTemplate | None = None
 
     @classmethod
     def from_pretrained(
@@ -69,11 +71,10 @@ class Tokenizer:
         model_max_length: int | None = None,
         padding_side: str | None = None,
     ) -> Tokenizer:
-        """Load tokenizer.model, tokenizer.json, or vocab.json and merges.txt, with the JSON files next to
-        them.
+        """Load the tokenizer from tokenizer.model, from tokenizer.json, or from vocab.json and merges.txt.
 
-        The options override the files. ValueError if the files are missing, damaged, or ask for unsupported
-        features.
+        Settings are read from the JSON files in the directory; the arguments override them. ValueError if
+        files are missing, damaged, or need unsupported features.
         """
         root = Path(directory)
         if not root.is_dir():
@@ -91,7 +92,7 @@ class Tokenizer:
         elif (root / "tokenizer.json").exists() or has_byte_pair_files(root):
             tokenizer = cls._from_json(root)
         else:
-            tokenizer = cls._from_model(root)  # raises: no tokenizer file
+            tokenizer = cls._from_model(root)  # raises an error, since there is no tokenizer file
         if model_max_length is not None:
             tokenizer.model_max_length = model_max_length
         if padding_side is not None:
@@ -126,10 +127,10 @@ class Tokenizer:
     def encode(
         self, text: str, add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[int]:
-        """Return the ids of `text`. With `split_special_tokens` a "</s>" in the text is ordinary text.
+        """Return the ids of `text`.
 
-        `add_special_tokens` adds BOS and EOS as the tokenizer's settings say. ValueError for a lone
-        surrogate.
+        add_special_tokens: add BOS and EOS, as the tokenizer's settings say. split_special_tokens: treat
+        special tokens in the text, such as "</s>", as plain text. ValueError for a lone surrogate.
         """
         ids = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
@@ -137,28 +138,29 @@ class Tokenizer:
     def encode_batch(
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
-        """Encode each text, on several threads."""
+        """Return the ids of each text, using several threads. Arguments are those of `encode`."""
         rows = self.native.encode_batch([text.encode() for text in texts], split_special_tokens)
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
     def encode_with_offsets(
         self, text: str, *, split_special_tokens: bool = False
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return ids and, for each, the UTF-8 bytes [begin, end) of the text; together they cover the
-        text.
+        """Return the ids and, for each id, the range of UTF-8 bytes (begin, end) in the text.
+
+        The ranges cover the text.
         """
         return self.native.encode_with_offsets(text.encode(), split_special_tokens)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Return the text of `ids`, as LlamaTokenizer.decode writes it. ValueError for an unknown id."""
+        """Return the text of `ids`, as transformers' `decode` does. ValueError for an unknown id."""
         return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
-        """Return a token's id by its text in the vocabulary; None if it is missing."""
+        """Return the id of a token, given as its text in the vocabulary; None if there is no such token."""
         return _or_none(self.native.find_token(token))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the texts of ids as in the vocabulary."""
+        """Return the texts of `ids` in the vocabulary."""
         return [self.native.token_text(int(i)) for i in ids]
 
     @property
@@ -208,10 +210,11 @@ class Tokenizer:
         self._pad_token_id = token_id
 
     def save_pretrained(self, directory: str | Path) -> list[str]:
-        """Write the files as they were loaded, with pad_token, model_max_length and padding_side updated.
+        """Write the tokenizer files as they were loaded, with the present pad_token, model_max_length and
+        padding_side.
 
-        After training, also the chat template of the labels, if the files have another (trained_template).
-        Returns the names of written files.
+        If `trained_template` is set, the chat template of the labels is written, too. Returns the names of
+        the written files.
         """
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
@@ -248,7 +251,10 @@ def _content(token: object) -> object:
 
 
 def _patch(path: Path, changes: dict[str, object]) -> None:
-    """Replace the values that differ; a file without differences keeps its bytes."""
+    """Change the values in a JSON file that differ from `changes`.
+
+    The file is not written if none differs.
+    """
     content = read_json_object(path) if path.exists() else {}
     differing = {key: value for key, value in changes.items() if _content(content.get(key)) != value}
     if differing:

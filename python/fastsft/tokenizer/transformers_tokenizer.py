@@ -1,4 +1,6 @@
-"""Tokenizer objects of transformers: find the equal native tokenizer, or call the object itself."""
+"""For a tokenizer object of transformers, find a native tokenizer with the same ids, or call the object
+itself.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,15 @@ _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to
 
 
 def find_native_tokenizer(tokenizer: object) -> _C.Tokenizer | None:
-    """Return the native equal of fastsft's, a slow LlamaTokenizer or a fast tokenizer, or None.
+    """Return a native tokenizer with the same ids as a tokenizer object; None if there is none.
 
-    A slow object is read by vocab_file, legacy, added tokens, add_bos_token, add_eos_token and special
-    tokens; a fast one by backend_tokenizer.to_str(): docs/spec/fastchat_labels.md, section 3.4. None if a
-    script has changed a method of the object, its class or a base: then the object itself is called.
-    ValueError for a changed tokenizer of fastsft, which cannot be called.
+    Supported are fastsft's Tokenizer, a slow LlamaTokenizer, and fast tokenizers of transformers.
+
+    The native tokenizer is made from vocab_file, legacy, added tokens, add_bos_token, add_eos_token and
+    special tokens of a slow tokenizer, or from backend_tokenizer.to_str() of a fast tokenizer
+    (docs/spec/fastchat_labels.md, section 3.4). The result is None if a script has replaced a method of the
+    object, its class or a base class; the object itself is then called. ValueError for a fastsft Tokenizer
+    that a script has changed, since it cannot be called.
     """
     own = getattr(tokenizer, "native", None)
     if isinstance(own, _C.Tokenizer):
@@ -49,7 +54,10 @@ def find_native_tokenizer(tokenizer: object) -> _C.Tokenizer | None:
 
 
 def require_native_tokenizer(tokenizer: object, what: str) -> _C.Tokenizer:
-    """Return the native tokenizer. ValueError, beginning with `what`, which needs it, if there is none."""
+    """Return the native tokenizer; ValueError if there is none.
+
+    what: what needs it, as the beginning of the message.
+    """
     native = find_native_tokenizer(tokenizer)
     if native is None:
         raise ValueError(
@@ -60,7 +68,7 @@ def require_native_tokenizer(tokenizer: object, what: str) -> _C.Tokenizer:
 
 
 def why_not_native(tokenizer: object) -> str:
-    """Explain to the user why a tokenizer has no native equal."""
+    """Return the reason, for a message, why a tokenizer has no native equivalent."""
     changed = replaced_methods_of(tokenizer)
     if not changed and is_slow_llama(tokenizer):
         return "LlamaTokenizer has settings or parts that fastsft does not have natively"
@@ -87,7 +95,9 @@ def _made(tokenizer: object) -> _C.Tokenizer | None:
 
 
 def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
-    """True if a slow tokenizer cuts with the library's Trie, and its pieces are those of its file."""
+    """True if a slow tokenizer has an unchanged Trie of transformers, and the SentencePiece model of its
+    file.
+    """
     pieces = tokenizer.sp_model
     encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
     if replaced_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
@@ -101,7 +111,7 @@ def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
 
 
 def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
-    """True if texts are cut at exactly these added tokens, and they have these ids."""
+    """True if the tokenizer cuts texts at exactly these added tokens, with these ids."""
     if tokenizer._added_tokens_encoder != {token.content: number for number, token in added.items()}:
         return False
     trie = type(tokenizer.tokens_trie)()
@@ -109,12 +119,14 @@ def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
         trie.add(token.content)
     try:
         return bool(vars(tokenizer.tokens_trie) == vars(trie))
-    except RecursionError:  # a token of thousands of characters
+    except RecursionError:  # a token has thousands of characters
         return False
 
 
 def _check_ours(tokenizer: object, native: _C.Tokenizer) -> None:
-    """Raise ValueError for a change of fastsft's own tokenizer that labels, made by `native`, would miss."""
+    """Raise ValueError for a change of a fastsft Tokenizer that would have no effect, since `native` makes
+    the labels.
+    """
     for method in replaced_methods_of(tokenizer):
         if method.where.rpartition(".")[2] in _ENCODING or "object's" in method.where:
             raise ValueError(
@@ -160,7 +172,7 @@ def _build(tokenizer: SlowTokenizer) -> _C.Tokenizer | None:
 
 
 def _spaced_ids(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> set[int]:
-    """Return the added tokens that `decode` surrounds with spaces; SentencePiece drops control pieces."""
+    """Return the ids of added tokens that `decode` surrounds with spaces."""
     special, more = set(tokenizer.all_special_tokens), set(tokenizer.additional_special_tokens)
     pieces = tokenizer.vocab_size
     return {
@@ -179,12 +191,12 @@ def _names(tokenizer: FastTokenizer) -> dict[str, str]:
 def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
     if getattr(tokenizer, "split_special_tokens", False) or tokenizer.truncation_side != "right":
         return None
-    # A missing `legacy` means True, as in tokenizer_config.json.
+    # legacy defaults to True, as in tokenizer_config.json.
     settings = TokenizerSettings(named=_names(tokenizer), legacy=bool(getattr(tokenizer, "legacy", True)))
     name = type(tokenizer).__name__
     try:
         text = tokenizer.backend_tokenizer.to_str()
-    except Exception:  # a plain Exception if a script wrote a part of it
+    except Exception:  # the library raises a plain Exception if a script wrote a part of the tokenizer
         return None
     try:
         return _C.parse_json_tokenizer(text, name, settings.native())
@@ -193,11 +205,11 @@ def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
 
 
 def called_tokenizer(tokenizer: object) -> _C.PythonTokenizer:
-    """Wrap `tokenizer` to make labels by calling it.
+    """Return an object with which the core makes labels by calling `tokenizer`.
 
-    FastChat calls the object with a text, and with texts to be padded and truncated. If a script has changed
-    a method, a text whose ids differ between both is refused by a ValueError. TypeError for an object that
-    cannot be called.
+    FastChat calls a tokenizer both with a single text and with a batch that is padded and truncated. If a
+    script has changed a method, a text whose ids differ between the two leads to a ValueError. TypeError for
+    an object that cannot be called.
     """
     if not is_callable(tokenizer):
         raise TypeError(
@@ -215,7 +227,7 @@ def called_tokenizer(tokenizer: object) -> _C.PythonTokenizer:
 
 
 class _CheckedCalls:
-    """Returns a text's ids, after checking that a batch gives the same."""
+    """Returns the ids of a text, after a check that a call with a batch gives the same ids."""
 
     def __init__(self, tokenizer: CallableTokenizer, changed: Method) -> None:
         self._tokenizer, self._changed = tokenizer, changed
@@ -246,7 +258,8 @@ class _CheckedCalls:
 def run_tokenizer(
     directory: str, model_max_length: int, padding_side: str
 ) -> Tokenizer | PreTrainedTokenizerBase:
-    """Return fastsft's Tokenizer, or transformers' slow one, as in FastChat, if a script makes the data.
+    """Return the tokenizer of a run: fastsft's, or transformers' slow one, as in FastChat, if a script makes
+    the data.
 
     ValueError if transformers is needed and not installed.
     """

@@ -1,1 +1,1 @@
-"""Trackers: a file for each, named as `--report_to` names the tracker."""
+"""Experiment trackers. Each module has the name by which `--report_to` selects its tracker."""

@@ -1,4 +1,4 @@
-"""`--report_to mlflow`: MLflow at MLFLOW_TRACKING_URI, a server or a directory (file:///...)."""
+"""`--report_to mlflow`: logs to MLflow at MLFLOW_TRACKING_URI, a server or a directory (file:///...)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _log = logging.getLogger("fastsft")
 
 
 class MlflowTracker(Tracker):
-    """Tracker that logs metrics under their names in log_history, and settings as parameters.
+    """Tracker that logs metrics under their names in log_history, and settings as MLflow parameters.
 
-    Environment variables, as with transformers: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, MLFLOW_TAGS
-    (JSON), MLFLOW_NESTED_RUN, MLFLOW_RUN_ID, MLFLOW_MAX_LOG_PARAMS.
+    The tracker follows the environment variables that transformers follows: MLFLOW_TRACKING_URI,
+    MLFLOW_EXPERIMENT_NAME, MLFLOW_TAGS (JSON), MLFLOW_NESTED_RUN, MLFLOW_RUN_ID, MLFLOW_MAX_LOG_PARAMS.
     """
 
     name = library = "mlflow"
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Begin a run, or continue the active run."""
+        """Begin an MLflow run, or continue the active run, and log the settings."""
         import mlflow
 
         self._mlflow: ModuleType = mlflow
@@ -59,9 +59,10 @@ class MlflowTracker(Tracker):
             self._mlflow.log_params(batch)
 
     def log(self, logs: Values, step: int) -> None:
-        """Log numbers to the active run, as transformers does, else to the tracker's ended run.
+        """Log numbers to the active MLflow run, as transformers does; if there is none, to the tracker's run.
 
-        Characters in names that MLflow rejects are replaced. A warning names values that are no numbers.
+        In names, characters that MLflow rejects become underscores. A warning names values that are not
+        numbers.
         """
         metrics = {}
         for name, value in logs.items():
@@ -79,13 +80,16 @@ class MlflowTracker(Tracker):
     def on_train_begin(
         self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Open; a second training begins a new run."""
+        """Open the tracker; a second training begins a new MLflow run."""
         if self._is_open and self._has_ended:
             self._is_open = False
         super().on_train_begin(args, state, control, **given)
 
     def end(self) -> None:
-        """End our own run, so that the script can begin a run; later evaluations are still logged to ours."""
+        """End the tracker's own MLflow run, so that the script can begin another.
+
+        Later evaluations are still logged to the ended run.
+        """
         self.close(failed=False)
         self._has_ended = True
         self.make_room()

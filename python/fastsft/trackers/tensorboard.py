@@ -1,4 +1,4 @@
-"""`--report_to tensorboard`: event files in --logging_dir."""
+"""`--report_to tensorboard`: writes event files into --logging_dir."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastsft.trackers.tracker import (
 
 
 class _Writer(Protocol):
-    """Writes scalars and texts: an event file, or torch's SummaryWriter, which has no annotations."""
+    """Writes scalars and texts: an `_EventFile`, or torch's SummaryWriter, which has no type annotations."""
 
     def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> object: ...
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> object: ...
@@ -32,10 +32,11 @@ class _Writer(Protocol):
 
 
 class _EventFile:
-    """A new event file in a local directory, written through its own descriptor.
+    """A new event file in a local directory, written through an open file descriptor.
 
-    TensorBoard's own writer opens the file by name for each write, and so follows links from other users.
-    begin: step from which earlier event files are hidden; None hides none.
+    TensorBoard's own writer opens the file by name for each write, and would follow a link that another user
+    has put there. begin: first step from which TensorBoard hides the values of earlier event files; None
+    hides nothing.
     """
 
     _numbers = itertools.count()
@@ -46,7 +47,7 @@ class _EventFile:
         from torch.utils.tensorboard import summary
 
         self._event = event_pb2.Event
-        self._forms: Any = summary  # has no annotations
+        self._forms: Any = summary  # Any, because it has no type annotations
         directory.mkdir(parents=True, exist_ok=True)
         own = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
         self._records = RecordWriter(NewFile(directory / f"events.out.tfevents.{own}"))
@@ -73,13 +74,16 @@ class _EventFile:
 
 
 class TensorBoardTracker(Tracker):
-    """Tracker that logs scalars train/loss, eval/loss, ... by step, and settings as texts."""
+    """Tracker that logs scalars such as train/loss and eval/loss by step, and settings as texts."""
 
     name = library = "tensorboard"
 
     @classmethod
     def check(cls, args: TrackedArguments) -> None:
-        """Raise ValueError if --logging_dir cannot be made or written; leave no file."""
+        """Raise ValueError if --logging_dir cannot be created or written to.
+
+        The check leaves no file behind.
+        """
         place = Path(args.logging_dir or ".")
         if (
             "://" in str(args.logging_dir)
@@ -96,9 +100,9 @@ class TensorBoardTracker(Tracker):
             raise _refusal(place, there, error) from None
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Open the event file; ValueError if --logging_dir is not writable.
+        """Open the event file. ValueError if --logging_dir is not writable.
 
-        A resumed run hides the values that the run before logged after the checkpoint.
+        If the run is resumed, the values that the previous run logged after the checkpoint are hidden.
         """
         place = Path(args.logging_dir or ".")
         begin = state.global_step + 1 if state.global_step else None
@@ -112,7 +116,7 @@ class TensorBoardTracker(Tracker):
             self._writer.add_text("model_config", config.to_json_string())
 
     def log(self, logs: Values, step: int) -> None:
-        """Log numbers as scalars and strings as texts; a warning names other values."""
+        """Log numbers as scalars and strings as texts; a warning names values of other types."""
         for name, value in tracker_names(logs).items():
             if isinstance(value, str):
                 self._writer.add_text(name, value, step)
@@ -127,7 +131,7 @@ class TensorBoardTracker(Tracker):
 
 
 def _writer_of(place: str, begin: int | None) -> _Writer:
-    """Return an event file, or TensorBoard's own writer for a URL such as gs://bucket."""
+    """Return an `_EventFile`, or for a URL such as gs://bucket torch's SummaryWriter."""
     if "://" not in place:
         return _EventFile(Path(place), begin)
     from torch.utils.tensorboard import SummaryWriter

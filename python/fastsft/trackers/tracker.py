@@ -1,4 +1,4 @@
-"""Base class for trackers, which handle events on global rank 0, and the choice by `--report_to`."""
+"""Base class for trackers, which log on global rank 0, and their selection by `--report_to`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
 _log = logging.getLogger("fastsft")
-Values = Mapping[str, object]  # a log_history entry
+Values = Mapping[str, object]  # an entry of log_history
 
 
 class TrackedArguments(Protocol):
-    """TrainingArguments, as trackers use them."""
+    """The part of TrainingArguments that trackers use."""
 
     @property
     def output_dir(self) -> str | None: ...
@@ -31,35 +31,36 @@ class TrackedArguments(Protocol):
 
 
 class TrackedModel(Protocol):
-    """A model that may have a `config`."""
+    """The part of a model that trackers use; the model may also have a `config`."""
 
     def num_parameters(self) -> int: ...
 
 
 class Tracker(TrainerCallback):
-    """Base class for trackers. name: value for --report_to. library: name for import and pip.
+    """Base class for trackers.
 
-    An error in `open` ends the run, which has not begun. Later errors are logged once and switch the tracker
-    off, so that a server without answer ends no run. Evaluations after a training belong to its run. The run
-    ends when training stops early, when another Trainer begins, and at exit.
+    name: the value for --report_to. library: the name for import and pip. An error in `open` ends the
+    training, which has not begun yet. A later error is logged once and switches the tracker off, so that a
+    server that does not answer cannot end a training. Evaluations after a training are logged to its tracker
+    run. That run ends when training stops early, when another Trainer begins training, or at exit.
     """
 
     name: ClassVar[str]
     library: ClassVar[str]
     _current: ClassVar[
         dict[str, Tracker]
-    ] = {}  # the trackers that own their libraries' current runs, by name
+    ] = {}  # tracker name -> the tracker that owns its library's current run
 
     def __init__(self) -> None:
         self._is_open = self._is_off = self._trains = False
 
     @classmethod
     def check(cls, args: TrackedArguments) -> None:
-        """Raise ValueError, before data is read, if `open` could not write."""
+        """Raise ValueError if `open` would be unable to write. Called before data is read."""
         return
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Begin a run."""
+        """Begin a run in the tracker's library."""
         raise NotImplementedError
 
     def log(self, logs: Values, step: int) -> None:
@@ -67,11 +68,11 @@ class Tracker(TrainerCallback):
         raise NotImplementedError
 
     def end(self) -> None:
-        """Close after a training; a later evaluation opens a new run."""
+        """Close the run after a training; a later evaluation opens a new run."""
         self.stop()
 
     def close(self, *, failed: bool) -> None:
-        """End the run. failed: the training stopped early."""
+        """End the run. failed: True if the training stopped early."""
         raise NotImplementedError
 
     def is_lost(self) -> bool:
@@ -100,7 +101,7 @@ class Tracker(TrainerCallback):
         model: TrackedModel | None = None,
         **_: object,
     ) -> None:
-        """Log values; open first if needed, as for an evaluation without training."""
+        """Log values; first open a tracker that is not open, as in an evaluation without training."""
         self._begin(args, state, model, training=False)
         if self._is_open and logs:
             self._guarded(lambda: self.log(logs, state.global_step))
@@ -119,14 +120,14 @@ class Tracker(TrainerCallback):
         self.stop(failed=True)
 
     def stop(self, *, failed: bool = False) -> None:
-        """Close the run if open. failed: as in `close`."""
+        """Close an open run. failed: True if the training stopped early."""
         if self._is_open:
             self._guarded(lambda: self.close(failed=failed))
             self._is_open = False
             self.make_room()
 
     def make_room(self) -> None:
-        """Give up the library's current run."""
+        """Stop owning the library's current run, so that another tracker may begin its own."""
         if Tracker._current.get(self.name) is self:
             del Tracker._current[self.name]
 
@@ -139,7 +140,7 @@ class Tracker(TrainerCallback):
             return
         other = Tracker._current.get(self.name)
         if other is not None and (training or not other._trains):
-            other.stop()  # owned by another Trainer; evaluations during its training belong to its run
+            other.stop()  # its Trainer is not training, or this one begins to train
         self.open(args, state, model)
         self._is_open, self._is_off = True, False
         Tracker._current.setdefault(self.name, self)
@@ -163,7 +164,7 @@ class Tracker(TrainerCallback):
 
 
 def number(value: object) -> float | None:
-    """Return `value` if it is a number, also from numpy or a tensor with a single element; else None."""
+    """Return `value` as a number if it is a Python or numpy number, or a one-element tensor; else None."""
     if isinstance(value, int | float):
         return value
     try:
@@ -174,7 +175,7 @@ def number(value: object) -> float | None:
 
 
 def tracker_names(logs: Values) -> dict[str, object]:
-    """Return values under the names that transformers uses: eval/loss, test/loss, else train/loss."""
+    """Return the values under transformers' names, such as eval/loss, test/loss and train/loss."""
     renamed = {}
     for name, value in logs.items():
         prefix = next((p for p in ("eval", "test") if name.startswith(f"{p}_")), None)
@@ -183,14 +184,14 @@ def tracker_names(logs: Values) -> dict[str, object]:
 
 
 def run_settings(args: TrackedArguments, model: TrackedModel | None) -> dict[str, Any]:
-    """Return the model's configuration and the arguments, which win for equal names."""
+    """Return the model's configuration merged with the arguments, which take precedence for equal names."""
     config = getattr(model, "config", None)
     return {**(config.to_dict() if config is not None else {}), **args.to_dict()}
 
 
 @cache
 def trackers() -> dict[str, type[Tracker]]:
-    """Return all trackers by name, without importing their libraries."""
+    """Return all tracker classes by name, without importing their libraries."""
     package = importlib.import_module("fastsft.trackers")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"fastsft.trackers.{module.name}")
@@ -204,9 +205,10 @@ def is_installed(kind: type[Tracker]) -> bool:
 
 
 def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
-    """Return the trackers that `--report_to` names: `none` and None are empty, `all` are the installed.
+    """Return the names of the trackers that `--report_to` selects.
 
-    ValueError for an unknown name, or if the library is missing.
+    `none` and None select no tracker, `all` selects those whose library is installed. ValueError for an
+    unknown name, or if the library of a named tracker is missing.
     """
     requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
     registry, chosen = trackers(), []
@@ -238,16 +240,16 @@ def _name_missing() -> None:
 
 
 def missing_trackers() -> list[str]:
-    """Return names of trackers whose library is not installed."""
+    """Return the names of trackers whose library is not installed."""
     return [name for name, kind in trackers().items() if not is_installed(kind)]
 
 
 def check_trackers(report_to: str | Iterable[str] | None, args: TrackedArguments) -> None:
-    """Raise ValueError, on global rank 0, if a tracker in `--report_to` could not write."""
+    """Raise ValueError on global rank 0 if a tracker that `--report_to` selects would be unable to write."""
     for name in resolve_trackers(report_to) if launch().rank == 0 else []:
         trackers()[name].check(args)
 
 
 def make_trackers(report_to: str | Iterable[str] | None) -> list[Tracker]:
-    """Return a new tracker for each name in `--report_to`; ValueError as `resolve_trackers`."""
+    """Return a new tracker for each that `--report_to` selects; ValueError as in `resolve_trackers`."""
     return [trackers()[name]() for name in resolve_trackers(report_to)]

@@ -1,4 +1,4 @@
-"""`--report_to wandb`: Weights & Biases; WANDB_MODE=offline keeps everything on this machine."""
+"""`--report_to wandb`: logs to Weights & Biases; WANDB_MODE=offline keeps all data on this machine."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from fastsft.trackers.tracker import (
     tracker_names,
 )
 
-# Transformers writes these into the summary instead of a curve.
+# transformers writes these values into the run's summary instead of a curve.
 _SUMMARY = (
     "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos",
 )  # fmt: skip
 
 
 class WandbTracker(Tracker):
-    """Tracker that logs to project WANDB_PROJECT (default huggingface), with settings as configuration."""
+    """Tracker that logs to the project WANDB_PROJECT (default: huggingface), with settings as run config."""
 
     name = library = "wandb"
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
-        """Begin a run, or continue the script's run. ValueError if WANDB_DISABLED is set."""
+        """Begin a wandb run, or continue the run that the script began.
+
+        ValueError if WANDB_DISABLED is set.
+        """
         if os.environ.get("WANDB_DISABLED", "").upper() in ("1", "ON", "YES", "TRUE"):
             raise ValueError(
                 "--report_to wandb, but WANDB_DISABLED is set; unset it, or use --report_to none"
@@ -48,7 +51,7 @@ class WandbTracker(Tracker):
             self._wandb.config["model/num_parameters"] = model.num_parameters()
 
     def log(self, logs: Values, step: int) -> None:
-        """Log a row; values for the whole run go into the summary."""
+        """Log a step's values; values for the whole run also go into the summary."""
         for name in _SUMMARY:
             if name in logs:
                 self._wandb.run.summary[name] = logs[name]
@@ -56,13 +59,13 @@ class WandbTracker(Tracker):
         self._wandb.log({**tracker_names(values), "train/global_step": step})
 
     def end(self) -> None:
-        """Keep the run open, as transformers does; the library finishes it at exit."""
+        """Keep the wandb run open, as transformers does; the library finishes it at exit."""
 
     def is_lost(self) -> bool:
-        """True after the script's `wandb.finish()`."""
+        """True if the script has called `wandb.finish()`."""
         return self._wandb.run is None
 
     def close(self, *, failed: bool) -> None:
-        """Finish our own run; the script's run stays open."""
+        """Finish a wandb run that the tracker began; a run that the script began stays open."""
         if self._begun and self._wandb.run is self._run:
             self._wandb.finish(**({"exit_code": 1} if failed else {}))

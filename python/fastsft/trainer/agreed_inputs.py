@@ -1,4 +1,4 @@
-"""Model, tokenizer and data as ranks compare them, before a collective whose shape depends on them."""
+"""Compare arguments, model, tokenizer and data between ranks, before a collective that depends on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 _OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
-_told: set[tuple[str, str]] = set()  # data sets of which a line was said
+_told: set[tuple[str, str]] = set()  # (what, class) of data sets whose line was printed
 
 
 def meet_and_agree(
@@ -33,9 +33,10 @@ def meet_and_agree(
     files: DataArguments | None,
     *others: DataclassInstance,
 ) -> None:
-    """Meet the other ranks; arguments, and the files of the data, are those of all of them; collective.
+    """Meet the other ranks, and compare arguments and data files with theirs. Collective.
 
-    files: fastsft's DataArguments, or None where a script reads the data. others: further argument classes.
+    files: fastsft's DataArguments, or None if a script reads the data itself. others: further argument
+    objects.
     """
     launcher.meet(args.ddp_timeout)
     agree_on_start(args, model_args, data_args, *others)
@@ -44,10 +45,10 @@ def meet_and_agree(
 
 
 def meet_for_trainer(args: TrainingArguments, callbacks: Sequence[object], **given: object) -> None:
-    """Meet the other ranks; the arguments, and those of Trainer, are alike where they must be; collective.
+    """Meet the other ranks, and compare TrainingArguments and the arguments of Trainer. Collective.
 
-    callbacks: their classes count. given: data sets and functions: whether they are there, and the names of
-    several data sets.
+    callbacks: compared by class name. given: data sets and functions, compared by whether they are given; a
+    dictionary of data sets is compared by its names.
     """
     launcher.meet(args.ddp_timeout)
     facts = {f"Trainer({name}=)": _kind(value) for name, value in given.items()}
@@ -61,17 +62,16 @@ def _kind(value: object) -> list[str] | str | None:
 
 
 def callback_facts(callbacks: Sequence[object]) -> Facts:
-    """Return the names of a script's callback classes: any may make a rank save, evaluate or stop."""
+    """Return the class names of a script's callbacks, which may make a rank save, evaluate or stop."""
     kinds = [item if isinstance(item, type) else type(item) for item in callbacks]
     names = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fastsft.")]
     return {"callbacks": ", ".join(names) or None}
 
 
 def agree_on_start(args: TrainingArguments, *others: DataclassInstance, **further: object) -> None:
-    """Versions, switches and all arguments are those of every other rank; collective.
+    """Compare versions, torch switches and all arguments between ranks. Collective.
 
-    args: TrainingArguments; others: further argument classes; further: facts by name. ValueError as
-    `comparison.compare`.
+    others: further argument objects. further: more facts to compare, by name. ValueError if ranks differ.
     """
     if launch().world_size > 1:
         compare("comparing arguments", lambda: {**start_facts(args, *others), **further})
@@ -84,7 +84,7 @@ def agree_on_files(data_args: DataArguments) -> None:
 
 
 def file_facts(data_args: DataArguments) -> Facts:
-    """Return names, numbers, weights and content digests of the data files."""
+    """Return number, weights and content digests of the data files, and whether there is a token cache."""
     cached = cache_directory(data_args.data_cache) is not None
     facts: dict[str, object] = {"a token cache (--data_cache)": cached}
     for name in ("data_path", "eval_data_path"):
@@ -99,7 +99,7 @@ def file_facts(data_args: DataArguments) -> Facts:
 
 
 def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
-    """Configuration, weights and tokenizer; collective."""
+    """Compare configuration, tokenizer and weights, and broadcast rank 0's adapters. Collective."""
     if launch().world_size > 1:
         compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
         model.broadcast_adapters()
@@ -115,9 +115,9 @@ def agree_on_weights(model: CausalLM) -> None:
 
 
 def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
-    """Labelled rows, and items of others' data sets where these can be compared; collective.
+    """Compare labelled rows, or the items of a script's data set, between ranks. Collective.
 
-    Of data sets whose items somebody's code makes, the number alone, which a line says.
+    If a script's code makes the items, only their number can be compared; a line says so.
     """
     if launch().world_size == 1:
         return
@@ -135,7 +135,10 @@ def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
 
 
 def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> Facts:
-    """Return number and checksum of the rows. digest: hash the items if rows are only read later."""
+    """Return number and checksum of the rows.
+
+    digest: if the rows are read only later, hash the items of the data set instead.
+    """
     facts: dict[str, object] = {f"rows of {what}": len(rows)}
     if rows.native is not None:
         facts[f"checksum of the rows of {what}"] = rows.checksum()
@@ -154,6 +157,6 @@ def tokenizer_facts(tokenizer: object) -> Facts:
 
 
 def model_facts(model: CausalLM) -> Facts:
-    """Return config.json, and the place of the initial weights."""
+    """Return config.json, and whether the initial weights are in an engine, in memory or in a directory."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
     return {"config.json": config, "the model's weights are in": weights_location(model)}

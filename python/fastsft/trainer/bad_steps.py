@@ -1,4 +1,4 @@
-"""Reaction of a run to a step whose numbers cannot be trusted (docs/signals.md, "Bad numbers (NaN, inf)")."""
+"""What a run does after NaN, inf, a loss spike or wrong bits (docs/signals.md, "Bad numbers (NaN, inf)")."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
 
-_WINDOW = 32  # losses that a spike is measured against
-_LEAST = 8  # before so many there is nothing to measure by
+_WINDOW = 32  # number of newest losses whose mean a spike is compared with
+_LEAST = 8  # number of losses before which no loss counts as a spike
 
 
 class RollBackError(Exception):
-    """Go back to the last checkpoint before `steps[0]`, and leave the groups of `steps` out."""
+    """Asks the loop to go back to the last checkpoint before `steps[0]`, and to leave `steps` out."""
 
     def __init__(self, steps: list[int], reason: str) -> None:
         super().__init__(reason)
@@ -28,10 +28,10 @@ class RollBackError(Exception):
 
 
 class BadSteps:
-    """Judges steps by their loss and gradient norm; the same on every rank, since both are.
+    """Judges steps by loss and gradient norm. Both are the same on every rank, so all judge alike.
 
-    A step that is not finite, or whose loss exceeds `loss_limit()`, has changed no weight when its result
-    comes. `left_out`: numbers of steps whose groups are not computed, after a roll-back.
+    A step with a loss or norm that is not finite, or a loss above `loss_limit()`, has changed no weight.
+    `left_out`: the numbers of steps that a roll-back leaves out; they are not computed.
     """
 
     def __init__(self, args: TrainingArguments) -> None:
@@ -48,9 +48,9 @@ class BadSteps:
         return float(self._args.loss_spike_factor * math.fsum(self._recent) / len(self._recent))
 
     def judge(self, step: int, result: _C.StepResult, limit: float) -> bool:
-        """True if `step`, begun under `limit`, counts; a line for one that is left out.
+        """Return True if `step`, begun with the loss limit `limit`, counts; print a line if it does not.
 
-        NotFiniteError or RollBackError by --on_nonfinite.
+        Raises NotFiniteError or RollBackError as --on_nonfinite says.
         """
         if result.finite and math.isfinite(result.loss):
             self._recent.append(result.loss)
@@ -82,7 +82,7 @@ class BadSteps:
         tell(f"step {step}: {reason}; left out, it changed no weight ({self._count} so far)")
 
     def rolled_back(self, steps: list[int]) -> None:
-        """Leave `steps` out from now on: the run has gone back to a step before them."""
+        """Leave `steps` out from now on, after the run has gone back to a step before them."""
         self.left_out.update(steps)
         self._count += len(steps)
         self._spikes.clear()
@@ -97,7 +97,7 @@ class BadSteps:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `state` wrote; groups that are left out already stay out."""
+        """Restore what `state()` returned; steps that are left out already stay out."""
         self.left_out |= set(state.get("left_out", []))
         self._count = max(self._count, state.get("count", 0))
         self._recent = deque(state.get("recent_losses", []), maxlen=_WINDOW)
@@ -110,7 +110,7 @@ _RESUMES = "; the same command resumes from the newest checkpoint, if one was wr
 def check_replay(engine: _C.Engine, step: int) -> None:
     """Check that the replayed step had bit-identical gradients on every rank. Collective.
 
-    ReplayMismatchError names the ranks whose own gradients differed. The step has changed no weight then.
+    ReplayMismatchError names the ranks whose own gradients differed; the step has then changed no weight.
     """
     found = engine.replay_digests
     mine = (found.own[0] == found.own[1], found.reduced[0] == found.reduced[1])
@@ -131,9 +131,9 @@ def check_replay(engine: _C.Engine, step: int) -> None:
 
 
 def check_replicas(engine: _C.Engine, step: int) -> None:
-    """Ranks that hold the same part of the state hold the same bits; collective.
+    """Check that ranks with the same shard of the state have the same bits. Collective.
 
-    ReplicaMismatchError names the ranks that differ from most others, and the units.
+    ReplicaMismatchError names the units, and the ranks that differ from the majority.
     """
     mine = [(item.unit, item.shard, item.state, item.parameters) for item in engine.state_digests()]
     state: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
@@ -161,7 +161,7 @@ def check_replicas(engine: _C.Engine, step: int) -> None:
 
 
 def deviating(copies: dict[int, int]) -> list[int]:
-    """Ranks whose copy is not that of the majority; without a majority all of them."""
+    """Return the ranks whose value in `copies` differs from the majority's; all ranks if there is none."""
     value, count = Counter(copies.values()).most_common(1)[0]
     if count == len(copies):
         return []
@@ -174,16 +174,16 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 _GROWTH, _BACKOFF = 2.0, 0.5
-_MOST_SCALE = 2.0**127  # of the powers of two of float32
-_LEAST_SCALE = 1e-4  # fairseq's --min-loss-scale: gradients that overflow below it do so at any scale
+_MOST_SCALE = 2.0**127  # the largest power of two that float32 holds
+_LEAST_SCALE = 1e-4  # as fairseq's --min-loss-scale: gradients that overflow below it overflow at any scale
 
 
 class LossScale:
-    """The factor of a step's loss in backward; 1 without --fp16.
+    """The dynamic loss scale of float16 training, the same on every rank; 1 without --fp16.
 
-    The same on every rank. A step whose gradients overflow changes no weight. `schedule_lag`: such steps that
-    do not advance the learning rate. With --optim adamw_torch_fused they do: torch's fused AdamW leaves them
-    out itself, and accelerate does not see it.
+    A step whose gradients overflow changes no weight. `schedule_lag`: number of such steps, which do not
+    advance the learning rate. With --optim adamw_torch_fused they do advance it: torch's fused AdamW skips
+    the update itself, so that accelerate steps the schedule as usual.
     """
 
     def __init__(self, args: TrainingArguments) -> None:
@@ -192,16 +192,16 @@ class LossScale:
         self.schedule_lag = 0
         self._holds_schedule = args.optim != "adamw_torch_fused"
         self._window = int(args.loss_scale_window)
-        self._good_steps = 0  # since the scale last changed
+        self._good_steps = 0  # finite steps since the scale last changed
 
     def absorbs(self, step: int, result: _C.StepResult, limit: float) -> bool:
-        """Take the result of `step` in; True if it is an overflow, which a smaller scale answers.
+        """Adjust the scale to the result of `step`; return True for an overflow, which lowers the scale.
 
-        NotFiniteError when the scale has become so small that something else is wrong.
+        NotFiniteError if the scale falls below the smallest useful one.
         """
         if not self.enabled:
             return False
-        if math.isfinite(result.loss) and result.loss > limit:  # a spike, left out for another reason
+        if math.isfinite(result.loss) and result.loss > limit:  # a loss spike, which BadSteps handles
             return False
         if result.finite:
             self._grow()
@@ -209,7 +209,7 @@ class LossScale:
         before, self.value = self.value, self.value * _BACKOFF
         self._good_steps = 0
         self.schedule_lag += self._holds_schedule
-        if not math.isfinite(result.loss):  # no scale is small enough: BadSteps answers
+        if not math.isfinite(result.loss):  # no scale would help, so that BadSteps decides
             return False
         if self.value < _LEAST_SCALE:
             raise NotFiniteError(
@@ -242,7 +242,7 @@ class LossScale:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `state` wrote; a checkpoint of another number format leaves the first scale."""
+        """Restore what `state()` returned; without it (a checkpoint of another dtype) the scale stays."""
         if not self.enabled or not state:
             return
         self.value, self.schedule_lag = float(state["scale"]), int(state["schedule_lag"])

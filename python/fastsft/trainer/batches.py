@@ -1,4 +1,4 @@
-"""The steps of a run: which rows each optimizer step has, and where reading goes on after a resume."""
+"""The rows of each optimizer step of a run, and the row at which a resumed run continues to read."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 
 class StepRows(NamedTuple):
-    """Rows of one step: a native data set, and the rows of it that this rank computes (_C.GroupPlan).
+    """Rows of one step: a native data set, and the plan of which rank computes which of its rows.
 
-    input_tokens: as include_num_input_tokens_seen counts them. padded_tokens: tokens of all rows of the step
-    with their padding. padded_length: of one row.
+    input_tokens: number of tokens that include_num_input_tokens_seen counts for the step. padded_tokens:
+    number of tokens of all rows of the step with their padding. padded_length: number of tokens of one
+    padded row.
     """
 
     native: _C.TokenDataset
@@ -53,7 +54,8 @@ class StepRows(NamedTuple):
 class StepBatch(NamedTuple):
     """One optimizer step: its rows, its number of micro-batches, and its place in the run.
 
-    epoch_after: epochs done after the step. ends_epoch: the epoch has no further step.
+    epoch_after: number of epochs done after the step, with a fraction. ends_epoch: True for the last step of
+    an epoch.
     """
 
     rows: StepRows
@@ -67,16 +69,19 @@ class Batches:
 
     def __init__(self, setup: Setup, planner: Planner, reader: RowReader, state: TrainerState) -> None:
         self._setup, self._planner, self._rows, self._state = setup, planner, reader, state
-        self._reader: BatchReader | None = None  # of rows that are read
-        self._reads: EpochReads | None = None  # of the running epoch
+        self._reader: BatchReader | None = None  # None for native rows
+        self._reads: EpochReads | None = None  # the reads of the running epoch
         self._position: ReadPosition | None = None
         self._foreign: ForeignStates | None = None
         self._source: _C.StepSource | None = None
-        self._is_restored = False  # random states, for the epoch that is next
-        self.tokens_read: float | None = None  # of the whole run, if include_tokens_per_second asks for them
+        self._is_restored = False  # True until the next epoch if random states were restored for it
+        self.tokens_read: float | None = None  # tokens of the whole run, for include_tokens_per_second
 
     def open_reader(self) -> None:
-        """Begin to read train_dataset if its rows are not native; count its tokens if asked for."""
+        """Open a reader of train_dataset if its rows are not native.
+
+        With include_tokens_per_second also count the tokens that the run will read.
+        """
         self._reader, self.tokens_read = None, None
         if not self._planner.rows.is_read:
             return
@@ -85,7 +90,10 @@ class Batches:
             self.tokens_read = count_tokens(self._setup.args, self._reader, self._planner.plan.max_steps)
 
     def begin(self, states: dict[str, Any] | None, foreign: ForeignStates | None) -> None:
-        """Restore the random states of a checkpoint: events since the resume may have drawn numbers."""
+        """Restore the random states of a checkpoint, since callbacks may have drawn numbers after the resume.
+
+        states: those of fastsft's checkpoint, or None. foreign: those of transformers' checkpoint, or None.
+        """
         self._foreign, self._position, self._is_restored = foreign, None, states is not None
         if states is None:
             return
@@ -96,18 +104,21 @@ class Batches:
             self._position = ReadPosition(RandomState.from_json(reading["epoch"]), ahead)
 
     def position(self) -> ReadPosition | None:
-        """Return the random states from which rows are read again that were read ahead; None: no reading."""
+        """Return the random states from which a resumed run reads again the rows that were read ahead.
+
+        None if the rows are native.
+        """
         return None if self._reads is None else self._reads.position()
 
     def tell_epoch(self, epoch: int) -> None:
-        """Call `set_epoch` of a data set that has it, when accelerate does."""
+        """Call the data set's `set_epoch`, if it has one, at the moment at which accelerate calls it."""
         if self._reader is not None:
             self._reader.tell_epoch(epoch)
 
     def epoch(self, epoch: int, first: int, phase: Callable[[], str]) -> Iterator[StepBatch]:
         """Yield the steps of `epoch` from step `first` on. Collective.
 
-        phase: name of the deadline for the next step. ValueError for a data set of another length.
+        phase: returns the name of the next step's deadline. ValueError if the data set's length has changed.
         """
         steps, args, plan = self._open_epoch(epoch, first), self._setup.args, self._planner.plan
         for step in range(first, plan.steps_per_epoch):
@@ -121,8 +132,8 @@ class Batches:
             )  # fmt: skip
 
     def end(self) -> None:
-        """End reading at the end of the run; no worker process stays."""
-        reader, self._reader = self._reader, None
+        """Stop reading at the end of the run, and end all worker processes."""
+        reader, self._reader, self._source = self._reader, None, None
         self._close_epoch()
         if reader is not None:
             reader.close()
@@ -141,11 +152,11 @@ class Batches:
         groups = EpochGroups(args, rows, epoch, None)
         position, self._position = self._position if first else None, None
         skip = first * args.gradient_accumulation_steps
-        if args.dataloader_num_workers:  # processes that are made here have a copy of the model
+        if args.dataloader_num_workers:  # worker processes, forked below, get a copy of the model
             setup.model.refresh()
-        agreement = AllOrNone("reading the data")  # the first batch is read here
+        agreement = AllOrNone("reading the data")  # covers the reader's first batch, which is read here
         reader = self._reader
-        assert reader is not None  # opened for rows that are read
+        assert reader is not None  # `open_reader` has opened it, as rows.is_read
         self._reads = reads = agreement.attempt(lambda: reader.read(skip, position))
         agreement.settle(None)
         assert reads is not None
@@ -157,13 +168,13 @@ class Batches:
             reads.close()
 
     def _set_foreign_states(self) -> None:
-        """Set the random states of transformers' checkpoint once the rows of the first step are read."""
+        """Set the random states of transformers' checkpoint, after the rows of the first step are read."""
         foreign, self._foreign = self._foreign, None
         if foreign is not None and foreign.states is not None:
             foreign.states.set()
 
     def _place_foreign(self, epoch: int, first: int) -> None:
-        """Bring the generators to the begin of `epoch` before its order is drawn."""
+        """Bring the random generators to their state at the begin of `epoch`, before its order is drawn."""
         if self._foreign is None:
             return
         if first:
@@ -172,9 +183,9 @@ class Batches:
             self._set_foreign_states()
 
     def _rows_now(self, epoch: int) -> TokenRows:
-        """Return the planned rows; item by item if a script has changed fastsft's own data set since."""
+        """Return the planned rows; if a script has changed fastsft's data set, they are read item by item."""
         rows, args = self._planner.rows, self._setup.args
-        # Worker processes that stay have the copy of the first epoch.
+        # Persistent worker processes keep the data set of the first epoch, so that changes do not reach them.
         copied = args.dataloader_persistent_workers and self._source is not None
         looked_at = not rows.is_read and not copied
         changed = looked_at and untouched_rows(rows.source, label=False) is not rows.native
@@ -191,9 +202,10 @@ class Batches:
 
 
 class NativeEpoch:
-    """The steps of one epoch over native rows. source: of `step_source`.
+    """The steps of one epoch over native rows.
 
-    goes_on: the global generators are as a checkpoint within the epoch has them, after its loader's draw.
+    source: made by `step_source`. goes_on: True if random states from within this epoch were restored; the
+    draw of the loader's seed is then already done.
     """
 
     def __init__(
@@ -213,7 +225,7 @@ class NativeEpoch:
 
     def take(self, step: int) -> StepRows:
         """Return the rows of `step`. ValueError if a script has changed the data set meanwhile."""
-        if not self._args.dataloader_num_workers:  # worker processes have a copy of their own
+        if not self._args.dataloader_num_workers:  # worker processes have their own copy of the data set
             self._rows.take(self._read_by(step))
         plan, length = self.groups.plan(step), self._rows.padded_length
         is_counted = self._args.include_num_input_tokens_seen != "no"
@@ -222,7 +234,7 @@ class NativeEpoch:
         return StepRows(self._rows.native, plan, tokens, plan.num_conversations * length, length)
 
     def _read_by(self, step: int) -> list[int]:
-        """Return the rows that a loader of this rank reads to give `step`: also those of the next batch."""
+        """Return the rows that transformers' loader reads on this rank for `step`: it is one batch ahead."""
         rank, groups = self._args.process_index, self.groups
         batches = groups.reference(step)[rank]
         if self._taken == step - 1:
@@ -234,7 +246,7 @@ class NativeEpoch:
 
 
 class ReadEpoch:
-    """The steps of one epoch whose rows are read as it goes."""
+    """The steps of one epoch whose rows are read from the data set step by step."""
 
     def __init__(
         self, setup: Setup, planner: Planner, groups: EpochGroups, reads: EpochReads, rules: ItemRules | None
@@ -244,7 +256,7 @@ class ReadEpoch:
         )  # fmt: skip
 
     def take(self, step: int) -> StepRows:
-        """Read the rows of `step`, and the batch after. Collective. ValueError names a faulty row."""
+        """Read the rows of `step`, and the batch after it. Collective. ValueError names a faulty row."""
         setup, args = self._setup, self._setup.args
         count = self.groups.size_of(step)
         batches = gather_batches(lambda: [self._reads.take() for _ in range(count)])
@@ -263,24 +275,23 @@ class ReadEpoch:
         return StepRows(native, plan, tokens, padded, max(width for _, width in widths))
 
 
-_RUNTIME = "_runtime"  # the end of a key that every evaluation logs
+_RUNTIME = "_runtime"  # suffix of a metric that every evaluation logs
 
 
 class EarlierDraws:
     """The random numbers that transformers' run drew before it saved its checkpoint (docs/checkpoint.md).
 
-    They decide which rows are left of an epoch that the checkpoint is in the middle of.
+    If the checkpoint is from within an epoch, they decide which rows of that epoch are left.
     """
 
     def __init__(self, setup: Setup, planner: Planner, state: TrainerState) -> None:
         self._setup, self._planner, self._state = setup, planner, state
 
     def draw(self, epoch: int, saved: RandomState | None) -> None:
-        """Draw from torch's global generator what transformers' run drew before the order of `epoch`.
+        """Replay the draws of transformers' run from torch's global generator before the order of `epoch`.
 
-        Only --group_by_length has an order of that generator. Says a line if `saved`, the random states of
-        the checkpoint, do not show that the run drew nothing else before, or are None: the order is not
-        known then.
+        Does nothing without --group_by_length. Prints a warning if the checkpoint's random states `saved` are
+        None or show other draws: the order is then unknown.
         """
         if self._setup.args.train_sampling_strategy != "group_by_length":
             return
@@ -294,7 +305,7 @@ class EarlierDraws:
             )
 
     def _leads_to(self, epoch: int, saved: RandomState) -> bool:
-        """True if the generator has the state `saved` after `epoch`; the generator stays as it is."""
+        """True if drawing `epoch` would lead to the state `saved`; the generator's state is not changed."""
         begin = torch.get_rng_state()
         self._draw_epoch(epoch)
         drawn = torch.get_rng_state()
@@ -302,7 +313,7 @@ class EarlierDraws:
         return torch.equal(drawn, saved.torch)
 
     def _draw_epoch(self, epoch: int) -> None:
-        """Draw the order of `epoch`, and of its evaluations up to the last that is logged."""
+        """Draw the order of `epoch`, and the orders of the evaluations that were logged in it."""
         _draw_order(len(self._planner.rows))
         for step, size in self._evaluations():
             if (step - 1) // self._planner.plan.steps_per_epoch == epoch:

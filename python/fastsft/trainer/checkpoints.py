@@ -1,4 +1,4 @@
-"""Checkpoints of a run, its best model, and work that a checkpoint left undone.
+"""Checkpoints of a run, its best model, and the work that was pending when a checkpoint was saved.
 
 Sources: docs/spec/trainer_semantics.md, sections 16.4 and 17, and docs/spec/reliability.md, section 3.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """Saves `checkpoint-<step>` directories of `run`, and tells callbacks and the best model of them."""
+    """Saves the `checkpoint-<step>` directories of `run`, and tells callbacks and `BestModel` of each."""
 
     def __init__(
         self, run: SavedRun, events: Events, progress: Progress, keep_paths: Callable[[], None]
@@ -43,20 +43,20 @@ class Checkpoints:
     def save(self) -> Path:
         """Save `checkpoint-<step>` into `output_dir`, once a step; return its directory. Collective.
 
-        The files are written during training, until `saver.wait()` returns (checkpoint/saver.py); before
-        `on_save` if a callback of any rank has code for that event. No `on_save` if the checkpoint could not
-        be written and the run goes on.
+        The files are written while training goes on; `saver.wait()` waits for them (checkpoint/saver.py). If
+        a callback of any rank has code for `on_save`, they are complete before that event. `on_save` is not
+        called if the checkpoint could not be written and --on_save_error lets the run go on.
         """
         self._keep_paths()
         run, path = self._run, self.path()
         if run.model.load_weights_before_save("Trainer.save_checkpoint"):
-            self.saver.remember(None)  # the checkpoint of this step has the weights from before
+            self.saver.remember(None)  # a checkpoint of this step has the weights before the change
         self.best.saving(run.state.global_step)
         if self.saver.has(path):
             return path
         run.state.stateful_callbacks = self._events.states()
         with deadline(run.args, "save"), self._progress.pace.phase("waiting"):
-            self.saver.wait_before(path)  # nothing is said of this one while another is being written
+            self.saver.wait_before(path)  # outside of the phase "saving", which begins with this checkpoint
         with deadline(run.args, "save"), self._progress.phase("saving", path.name):
             self.saver.save(path)
             if on_any_rank(any(handles_on_save(callback) for callback in self._events.callbacks)):
@@ -64,7 +64,7 @@ class Checkpoints:
             if self.saver.has(path):
                 self._events.fire("on_save")
             else:
-                self._events.control.should_save = False  # as on_save does: this step is not tried again
+                self._events.control.should_save = False  # as on_save would, so that the save is not repeated
         return path
 
     def path(self) -> Path:
@@ -72,7 +72,7 @@ class Checkpoints:
         return Path(self._run.args.output_dir or ".") / f"checkpoint-{self._run.state.global_step}"
 
     def resumed(self, checkpoint: str) -> None:
-        """Note that the state is that of `checkpoint`, which is not saved again. Collective."""
+        """Note that the run has the state of `checkpoint`, so that it is not saved again. Collective."""
         self.best.resumed(checkpoint)
         path = self.path()
         self.best.saving(self._run.state.global_step)
@@ -81,11 +81,12 @@ class Checkpoints:
 
 @dataclass
 class PendingWork:
-    """Work that a signal left undone, kept in fastsft_state.json: a resumed run does it first.
+    """Work that a signal interrupted. It is stored in fastsft_state.json, and a resumed run does it first.
 
-    evaluate: an evaluation of this step; save: a checkpoint after it. epoch_end: if the epoch ends with this
-    step, the work that follows. stop: a callback had ended the run. log_entries: number of logs before the
-    evaluation, whose first ones may have been logged (several data sets); None for all.
+    evaluate: this step still has to be evaluated. save: a checkpoint has to be saved after that. epoch_end:
+    the work at the end of the epoch is pending, if this step ends one. stop: a callback had stopped the run.
+    log_entries: number of log entries to keep, those before the interrupted evaluation, which may have logged
+    some of its data sets; None keeps all.
     """
 
     evaluate: bool = False
@@ -99,23 +100,26 @@ class PendingWork:
         return dataclasses.asdict(self)
 
     def restore(self, saved: dict[str, Any] | None) -> None:
-        """Restore the `due` of fastsft_state.json; old files have none."""
+        """Restore the `due` of fastsft_state.json; None, as in old files, stands for no pending work."""
         vars(self).update(vars(PendingWork(**(saved or {}))))
 
     def clear(self) -> None:
-        """Note that nothing is pending: the epoch's end is being worked on."""
+        """Note that nothing is pending, when the work at the end of an epoch begins."""
         self.restore(None)
 
     def step_done(self) -> None:
-        """Note that a step is done: if the epoch ends with it, the epoch's end is pending."""
+        """Note that a step is done: the work at the end of the epoch is pending, if the step ends one."""
         self.restore({"epoch_end": True})
 
     def begin_evaluation(self, save: bool, log_entries: int) -> None:
-        """Note that an evaluation begins, of which no result counts before its end."""
+        """Note that an evaluation begins; its results count only after `end_evaluation`.
+
+        save: whether a checkpoint follows. log_entries: number of log entries before the evaluation.
+        """
         self.evaluate, self.save, self.log_entries = True, save, log_entries
 
     def end_evaluation(self) -> None:
-        """Note that the results of the evaluation count."""
+        """Note that the evaluation is done, so that its results count."""
         self.evaluate, self.save, self.log_entries = False, False, None
 
 
@@ -128,22 +132,23 @@ def is_better(args: TrainingArguments, value: float, best: float) -> bool:
 
 
 class BestModel:
-    """Follows `metric_for_best_model` in the state of `run`, which names the best step and checkpoint.
+    """Keeps the best step and its checkpoint by `metric_for_best_model`, in the state of `run`.
 
-    keeps_last: after `load`, True if the weights of the last step stay for want of the best.
+    keeps_last: True after `load` if the best weights could not be loaded, and the last step's weights stay.
     """
 
     def __init__(self, run: SavedRun, events: Events) -> None:
         self._run, self._events = run, events
         self._saved_steps: set[int] = set()
-        self._named: list[Path] = []  # the best checkpoints so far, in their order
-        self._loaded: Path | None = None  # whose weights the engine has, until `remove_others`
+        self._named: list[Path] = []  # all checkpoints that were the best one at some time, oldest first
+        self._loaded: Path | None = None  # the checkpoint that `load` has loaded, until `remove_others`
         self.keeps_last = False
 
     def compare(self, metrics: dict[str, float]) -> None:
-        """Compare an evaluation with the best one; with `--save_strategy best` a better one is saved.
+        """Compare the metric of an evaluation with the best so far, and note a better one.
 
-        ValueError when `metrics` lack metric_for_best_model.
+        With `--save_strategy best`, ask for a checkpoint if it is better. ValueError if `metrics` lack
+        metric_for_best_model.
         """
         args, state = self._args, self._state
         if args.metric_for_best_model is None:
@@ -167,12 +172,12 @@ class BestModel:
             self._events.control.should_save = better
 
     def saving(self, step: int) -> None:
-        """Name the best checkpoint in the state before a checkpoint of `step` is written."""
+        """Put the best checkpoint's path into the state before a checkpoint of `step` is written."""
         self._saved_steps.add(step)
         self._name_best()
 
     def failed(self, directory: Path) -> None:
-        """Forget a checkpoint that could not be written; the best one is again its predecessor."""
+        """Forget a checkpoint that could not be written; if it was the best, its predecessor is again."""
         self._saved_steps = {step for step in self._saved_steps if f"checkpoint-{step}" != directory.name}
         self._named = [path for path in self._named if path.name != directory.name]
         if Path(self._state.best_model_checkpoint or "").name == directory.name:
@@ -192,11 +197,10 @@ class BestModel:
     def load(self) -> None:
         """Load the weights of the best checkpoint if --load_best_model_at_end asks for them.
 
-        Collective. With --save_total_limit 1 the other checkpoints of fastsft go, as in transformers; what
-        other programs wrote stays. The best checkpoint is the newest that was the best when it was written:
-        where a better one could not be written (--on_save_error continue), a line says so. Where it is
-        missing or damaged, too, and the weights of the last step stay (`keeps_last`); where its training
-        state alone is damaged, its model is loaded, and the other checkpoints stay.
+        Collective. The best checkpoint is the newest one that was the best when it was written; a line says
+        so if a better step could not be saved (--on_save_error continue). If the checkpoint is missing or
+        damaged, a line says so, and the weights of the last step stay (`keeps_last`). If only its training
+        state is damaged, its model is loaded.
         """
         best = self._state.best_model_checkpoint
         if not self._args.load_best_model_at_end:
@@ -210,7 +214,7 @@ class BestModel:
             tell(line)
 
     def _load(self, best: str | None) -> str | None:
-        """Load the checkpoint `best`; return a line if that is not possible. Collective."""
+        """Load the checkpoint `best`; return a message if that is not possible. Collective."""
         if best is None:
             return "there is no checkpoint of the best step: the weights of the last step stay"
         found = first_existing(best, self._directory / Path(best).name)
@@ -227,9 +231,10 @@ class BestModel:
         return None
 
     def remove_others(self) -> bool:
-        """Remove all checkpoints but the best, with --save_total_limit 1, once its weights are loaded.
+        """Remove all checkpoints but the loaded best one, with --save_total_limit 1. Collective.
 
-        True the first time where there may be some; collective.
+        Return True if some may have been removed. Later calls do nothing and return False. Checkpoints of
+        other programs stay, and all stay if the best one's training state was damaged.
         """
         loaded, self._loaded = self._loaded, None
         if loaded is None or self._args.save_total_limit != 1 or not self._is_own(loaded):
@@ -238,9 +243,10 @@ class BestModel:
         return True
 
     def resumed(self, checkpoint: str) -> None:
-        """Find the best checkpoint that the state of `checkpoint` names. Collective.
+        """Find the best checkpoint that the state of `checkpoint` names, and put its path into the state.
 
-        Next to it, as when both were copied or renamed (previous-<UTC time>-), or else where it was.
+        Collective. It is looked for next to `checkpoint` first, with the same prefix (previous-<UTC time>-),
+        as both may have been copied or archived; then at its old path.
         """
         best = self._state.best_model_checkpoint
         if best is not None:
@@ -249,12 +255,12 @@ class BestModel:
             self._state.best_model_checkpoint = first_existing(neighbour, best) or best
 
     def _is_own(self, checkpoint: Path) -> bool:
-        """True if it is the run's: not of another one that it goes on from, and not one put aside."""
+        """True if `checkpoint` belongs to this run: it is in `output_dir`, and not archived (previous-*)."""
         inside = checkpoint.parent.resolve() == self._directory.resolve()
         return inside and checkpoint.name.startswith("checkpoint-")
 
     def _standing(self, path: Path) -> str:
-        """Return the metric of the loaded checkpoint, or the reason why it is not of the best step."""
+        """Return the metric of the loaded checkpoint as text, or the reason why it is not the best step's."""
         state = self._state
         if path.name.rpartition("-")[-1] != str(state.best_global_step):
             return f"the best that could be saved: step {state.best_global_step} was better"

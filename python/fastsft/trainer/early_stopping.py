@@ -1,4 +1,4 @@
-"""Ends a run when evaluation no longer improves, as transformers' EarlyStoppingCallback."""
+"""A callback that ends a run if evaluations no longer improve, as transformers' EarlyStoppingCallback."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fastsft.trainer.schedule import metric_key
 
 
 class EarlyStoppingCallback(TrainerCallback):
-    """Stops after `early_stopping_patience` (1) evaluations in a row without a better metric.
+    """Stops training after `early_stopping_patience` (default 1) evaluations in a row that were no better.
 
-    early_stopping_threshold (0.0): an evaluation must be better than the best one by more than this.
-    Needs --metric_for_best_model and an --eval_strategy; ValueError at the start of training without.
+    early_stopping_threshold: the metric must be better than the best so far by more than this (default 0.0).
+    ValueError at the start of training without --metric_for_best_model or an --eval_strategy.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class EarlyStoppingCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Check that a metric and evaluations are asked for."""
+        """Raise ValueError unless the arguments name a metric and ask for evaluations."""
         if args.metric_for_best_model is None:
             raise ValueError("EarlyStoppingCallback needs a metric: give --metric_for_best_model loss")
         if args.eval_strategy == "no":
@@ -46,7 +46,7 @@ class EarlyStoppingCallback(TrainerCallback):
         metrics: dict[str, float] | None = None,
         **_: object,
     ) -> None:
-        """Count evaluations that are no better; the best one so far is in `state.best_metric`."""
+        """Count evaluations in a row that are no better than `state.best_metric`; stop at the patience."""
         name = metric_key(args.metric_for_best_model or "loss")
         value = (metrics or {}).get(name)
         if value is None:
@@ -69,7 +69,7 @@ class EarlyStoppingCallback(TrainerCallback):
             )
 
     def state(self) -> dict[str, object]:
-        """Return the value of `stateful_callbacks` in trainer_state.json."""
+        """Return this callback's entry of `stateful_callbacks` in trainer_state.json."""
         return {
             "args": {
                 "early_stopping_patience": self.early_stopping_patience,

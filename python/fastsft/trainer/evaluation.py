@@ -26,12 +26,12 @@ def evaluation_loss(
     *,
     find_packed: bool = False,
 ) -> float | None:
-    """Mean over samples of the loss of the batch that they are in; collective.
+    """Return the mean over all rows of the loss of each row's batch, as transformers does. Collective.
 
-    A batch without a target token adds nothing, and its rows are named. NaN when no batch has one. None, and
-    a line, where --dataloader_drop_last leaves no batch. The last step keeps the values of the lowest ranks.
-    batch_done: called after each batch of this rank with how many are done, and how many there are.
-    find_packed: whether positions that restart keep sequences of a row apart.
+    Batches without a target are left out of the mean, and a warning names their rows. NaN if no batch has a
+    target. None, with a warning, if --dataloader_drop_last leaves no batch.
+    batch_done: called after each batch of this rank with the number of finished batches and of all batches.
+    find_packed: whether restarting position_ids separate the packed sequences of a row.
     """
     batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
     order, drop_last = np.arange(len(rows), dtype=np.int64), args.dataloader_drop_last
@@ -65,9 +65,10 @@ def exact_loss(
     *,
     find_packed: bool = False,
 ) -> float:
-    """Mean over all target tokens, each row once, with any batch and any number of ranks; collective.
+    """Return the mean loss over all targets. Collective.
 
-    NaN without a target token. batch_done, find_packed: as in `evaluation_loss`.
+    It does not depend on batch size and number of ranks. NaN if there is no target. batch_done,
+    find_packed: as in `evaluation_loss`.
     """
     batch, world = args.eval_batch_size, args.world_size
     count = rows.num_samples
@@ -96,7 +97,10 @@ def no_loss(
     *,
     find_packed: bool = False,
 ) -> None:
-    """Pass through the batches of rows without labels. Arguments: as `evaluation_loss`."""
+    """Call `batch_done` for each batch of rows without labels, which have no loss.
+
+    The arguments are those of `evaluation_loss`.
+    """
     steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size)
     for step in range(steps):
         batch_done(step + 1, steps)
@@ -110,7 +114,7 @@ def _token_losses(
     find_packed: bool,
 ) -> float:
     """Return the summed token losses of `batch`."""
-    assert rows.native is not None  # read before they are evaluated
+    assert rows.native is not None  # rows are read before they are evaluated
     mine = batch[rows.target_counts[batch] > 0]
     loss: float = engine.loss(
         rows.native,
@@ -125,12 +129,11 @@ def _token_losses(
 def _divisor(
     rows: TokenRows, batches: list[npt.NDArray[np.int64]], rank: int, args: TrainingArguments
 ) -> float:
-    """Return the number that the token losses of `rank` in one step are divided by.
+    """Return the number by which the summed token losses of `rank` in one step are divided.
 
-    That is the mean number of targets of a rank, or the rank's own.
-
-    With label smoothing always its own, as transformers' LabelSmoother divides. --loss_norm global_labels
-    counts labels before the shift, as transformers does in evaluation too.
+    With --average_tokens_across_devices it is the mean number of targets over the ranks, else the number of
+    the rank's own targets, as always with label smoothing, since transformers' LabelSmoother divides so.
+    With --loss_norm global_labels, labels before the shift are counted instead of targets.
     """
     counts = rows.label_counts if args.loss_norm == "global_labels" else rows.target_counts
     targets = [int(counts[batch].sum()) for batch in batches]
@@ -144,7 +147,10 @@ def _name_rows(
     without: list[list[bool]],
     losses: npt.NDArray[np.float64],
 ) -> None:
-    """Name the rows of batches [rank][step] without a target, or without a finite loss."""
+    """Name the rows of batches without a target, and of batches whose loss is not finite.
+
+    ranks: batches of rows, [rank][step]. without: whether a batch has no target, [rank][step].
+    """
     flat = [(ranks[rank][step], losses[rank, step], is_without)
             for rank, steps in enumerate(without) for step, is_without in enumerate(steps)]  # fmt: skip
     bare = sorted({int(row) for batch, _, is_without in flat if is_without for row in batch})
@@ -158,9 +164,10 @@ def _name_rows(
 def _sample_mean(
     losses: npt.NDArray[np.float64], without: npt.NDArray[np.bool_], num_rows: int, batch: int
 ) -> float:
-    """`losses` [rank, step], each repeated `batch` times; the last step is cut to the rows that are left.
+    """Return the mean of `losses` [rank, step] over rows, where each loss counts for `batch` rows.
 
-    Those of batches `without` a target are left out of the mean, which is NaN when no others are there.
+    The last step counts only for the rows that are left, on the lowest ranks. Batches `without` a target are
+    left out; NaN if there are no others.
     """
     entries, bare = np.repeat(losses.T, batch, axis=1), np.repeat(without.T, batch, axis=1)
     left = num_rows % (batch * len(losses)) if num_rows < entries.size else 0
@@ -173,7 +180,7 @@ _MOST_NAMED = 10
 
 
 def tell_without_targets(rows: Sequence[int], num_rows: int) -> None:
-    """Warn once that batches of these rows add nothing to the mean of an evaluation."""
+    """Warn once that the batches of these rows have no target and add nothing to the evaluation loss."""
     warn_once(
         f"evaluation: {len(rows)} of {num_rows:,} rows are in batches without a token to learn, which add "
         f"nothing to the loss: {_named(rows)}; raise --model_max_length where prompts fill it, or take the "
@@ -201,9 +208,10 @@ def tell_not_finite(rows: Sequence[int]) -> None:
 
 
 def decides(args: TrainingArguments, metrics: Mapping[str, Any], step: int) -> bool:
-    """False, and a line, when the metric of the best model is a number that is not finite.
+    """Return False, with a warning, if the metric_for_best_model is NaN or infinite.
 
-    Such an evaluation moves neither the best model nor the plateau, and early stopping does not count it.
+    Such an evaluation changes neither the best model nor a plateau schedule, and does not count for early
+    stopping.
     """
     name = metric_key(args.metric_for_best_model or "loss")
     value = metrics.get(name)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class PredictionOutput(NamedTuple):
-    """Result of `Trainer.predict`, under transformers' names; arrays as prediction.py has them.
+    """Result of `Trainer.predict`, under transformers' names (shapes: prediction.py).
 
     `predictions` and `label_ids` are None with --prediction_loss_only.
     """
@@ -50,10 +50,10 @@ class PredictionOutput(NamedTuple):
 
 
 class Evaluator:
-    """Computes loss, predictions and metrics of data sets with the model as it is.
+    """Computes loss, predictions and metrics of data sets with the current weights.
 
-    rows: of eval_dataset, by name if there are several sets. evaluated_rows: of the running or last
-    evaluation.
+    rows: the rows of eval_dataset, by name if there are several sets. evaluated_rows: the rows of the running
+    or last evaluation.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Evaluator:
         log: Callable[[dict[str, float]], None],
         preparation_time: float,
     ) -> None:
-        """log: the Trainer's method. preparation_time: seconds in which the engine was built."""
+        """log: the method Trainer.log. preparation_time: seconds that building the engine took."""
         self._setup, self._reader, self._events, self._progress = setup, reader, events, progress
         self._log, self._preparation_time = log, preparation_time
-        self._tells_preparation = False  # since an evaluation came before the first train()
+        self._tells_preparation = False  # True after an evaluation before the first train()
         self._after_batch: Callable[[], None] = lambda: None
         self.rows: TokenRows | dict[str, TokenRows] | None = None
         self.evaluated_rows: TokenRows | None = None
 
     def read_rows(self, dataset: object) -> None:
-        """Read the rows of the trainer's data to evaluate on. Collective. ValueError leaves the old ones."""
+        """Read the rows of eval_dataset. Collective. After a ValueError the old rows are still in use."""
         rows: TokenRows | dict[str, TokenRows] | None = None
         if isinstance(dataset, Mapping):
             rows = {name: self._rows_of(item) for name, item in dataset.items()}
@@ -84,7 +84,7 @@ class Evaluator:
         self.rows = rows
 
     def check_memory(self, rows: TokenRows | dict[str, TokenRows] | None) -> None:
-        """Raise ValueError if compute_metrics would get more logits than fit into memory. Collective."""
+        """Raise ValueError if the logits for compute_metrics do not fit into memory. Collective."""
         setup = self._setup
         if not setup.wants_predictions or setup.preprocess_logits is not None:
             return
@@ -101,10 +101,10 @@ class Evaluator:
         wanted = setup.wants_predictions
         rows = self._read_now(self._rows_to_evaluate(dataset), name, keeps_padding=wanted)
         metrics, _ = self._metrics(rows, prefix, wanted)
-        saves = setup.is_training and setup.args.save_strategy != "no"  # the next checkpoint would hold them
+        saves = setup.is_training and setup.args.save_strategy != "no"  # a checkpoint would store them
         kept = writable(metrics, must=saves)
         logged = dict(kept)
-        self._log(logged)  # which adds to them, and callbacks may
+        self._log(logged)  # adds the epoch to `logged`; callbacks may add or change entries
         metrics.update({name: value for name, value in logged.items() if value is not kept.get(name)})
         with of_first_rank(setup.args, metrics) if setup.is_training else nullcontext():
             self._events.fire("on_evaluate", metrics=metrics)
@@ -146,7 +146,7 @@ class Evaluator:
                 known = ", ".join(sets) or "none"
                 raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
             rows = self.rows.get(dataset) if isinstance(self.rows, dict) else None
-            # A script may have put another set under the name since.
+            # A script may have replaced the data set of this name after its rows were read.
             return rows if rows is not None and rows.source is sets[dataset] else self._rows_of(sets[dataset])
         if dataset is not None:
             return self._rows_of(dataset)
@@ -155,9 +155,12 @@ class Evaluator:
         return self.rows
 
     def _read_now(self, rows: TokenRows, name: str | None, *, keeps_padding: bool) -> TokenRows:
-        """Return the rows as they are now, read if they are not native. Arguments: `evaluation_reader`."""
+        """Return the current rows; rows that are not native are read first. Collective.
+
+        name, keeps_padding: as in `evaluation_reader`.
+        """
         setup, args = self._setup, self._setup.args
-        self.evaluated_rows = rows  # which callbacks see
+        self.evaluated_rows = rows  # callbacks see them as eval_dataloader
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
         if not rows.is_read:
@@ -177,7 +180,7 @@ class Evaluator:
     def _metrics(
         self, rows: TokenRows, prefix: str, with_predictions: bool
     ) -> tuple[dict[str, float], EvalPrediction | None]:
-        """Return loss, own metrics and rates of `rows`, and the predictions if wanted."""
+        """Return loss, compute_metrics' metrics and rates of `rows`, and the predictions if wanted."""
         started, args = time.monotonic(), self._setup.args
         with (
             deadline(args, "evaluation"),
@@ -209,7 +212,7 @@ class Evaluator:
         return {**losses, **own, **rates}, predicted
 
     def _preparation(self, prefix: str) -> dict[str, float]:
-        """Return the seconds that building the engine took, if an evaluation came before train()."""
+        """Return the metric that transformers logs if an evaluation comes before the first train()."""
         self._tells_preparation |= not self._setup.has_trained
         seconds = self._preparation_time
         return {f"{prefix}_model_preparation_time": seconds} if self._tells_preparation else {}

@@ -1,6 +1,6 @@
-"""Events of a run: which callbacks hear of them, and what follows when one sets a switch.
+"""Events of a run, the callbacks that are called, and the switches of TrainerControl that they set.
 
-Ranks agree on the switches, so that all of them log, evaluate, save and stop at the same steps.
+Ranks exchange the switches, so that all of them log, evaluate, save and stop at the same steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ SWITCHES = (*STOPS, "should_save", "should_evaluate", "should_log")
 
 
 def set_intervals(state: TrainerState, args: ArgumentFields) -> None:
-    """Set the steps between logs, evaluations and checkpoints; shares of `max_steps` round up."""
+    """Set the steps between logs, evaluations and checkpoints in `state`.
+
+    A value below 1 is a fraction of `max_steps`, rounded up to whole steps.
+    """
     for kind in ("logging", "eval", "save"):
         steps = getattr(args, f"{kind}_steps")
         if steps is not None:
@@ -43,12 +46,17 @@ def _kept_flow(what: str) -> str:
 
 
 class DefaultFlow(TrainerCallback):
-    """The steps at which to log, evaluate, save and stop (docs/spec/trainer_semantics.md, section 15)."""
+    """Sets the switches by the strategies and intervals of the arguments, as transformers'
+    DefaultFlowCallback does (docs/spec/trainer_semantics.md, section 15).
+    """
 
     def on_step_end(
         self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: object
     ) -> TrainerControl:
-        """Set the switches of step intervals; at `max_steps` stop, and save if saving goes by steps."""
+        """Set should_log, should_evaluate and should_save at their step intervals.
+
+        At `max_steps` stop, and also save if save_strategy is "steps".
+        """
         step = state.global_step
         control.should_log |= step == 1 and args.logging_first_step
         control.should_log |= args.logging_strategy == "steps" and step % state.logging_steps == 0
@@ -64,7 +72,7 @@ class DefaultFlow(TrainerCallback):
     def on_epoch_end(
         self, args: ArgumentFields, state: TrainerState, control: TrainerControl, **_: object
     ) -> TrainerControl:
-        """Set the switches of epoch intervals."""
+        """Set should_log, should_evaluate and should_save if their strategy is "epoch"."""
         control.should_log |= args.logging_strategy == "epoch"
         control.should_evaluate |= args.eval_strategy == "epoch" and (args.eval_delay or 0) <= (
             state.epoch or 0
@@ -74,9 +82,9 @@ class DefaultFlow(TrainerCallback):
 
 
 def handles_on_save(callback: object) -> bool:
-    """True if `callback` has code for `on_save` that fastsft did not write, which may read the checkpoint.
+    """True if `callback` has an `on_save` of a script or a library, which may read the checkpoint.
 
-    Code of a library counts, as transformers' trackers upload checkpoints.
+    Libraries count because transformers' trackers upload checkpoints.
     """
     method = plain(getattr(callback, "on_save", None))
     if method is None or is_written_in(method, "fastsft"):
@@ -87,9 +95,10 @@ def handles_on_save(callback: object) -> bool:
 
 
 class Events:
-    """Calls every callback in turn, and keeps the switches that they set.
+    """Calls all callbacks at each event, and keeps the switches that they set.
 
-    around: opened around the callbacks of each event (compat/guard.py follows a script's changes in it).
+    around: makes a context for the name of an event, entered around its callbacks (compat/guard.py uses it to
+    follow a script's changes).
     """
 
     def __init__(
@@ -100,25 +109,28 @@ class Events:
         self.callbacks: list[Any] = []
         self.args, self._around = args, around
         self.control = TrainerControl()
-        self.set_by: dict[str, str] = {}  # switches that the last event has set, and callbacks that did
+        self.set_by: dict[str, str] = {}  # switches set at the last event -> callback class
 
     def fire(self, event: str, **kwargs: object) -> None:
-        """Tell all callbacks of `event`. ValueError for changes of theirs that cannot be followed."""
+        """Call `event` of all callbacks. ValueError if they made changes that the run cannot follow."""
         with self._around(event):
             self._call(event, self._state, **self._values(), **kwargs)
 
     def attach(self, state: TrainerState, values: Callable[[], dict[str, object]]) -> None:
-        """Hand the state of another run to callbacks. values: the keyword arguments of every event."""
+        """Pass `state`, the state of a new run, to callbacks from now on.
+
+        values: returns the keyword arguments that every event gets.
+        """
         self._state, self._values = state, values
 
     def add(self, callback: object) -> None:
-        """Add an instance, or one made of a class, after the others."""
+        """Add a callback after the others: an instance, or a class, of which an instance is made."""
         self.callbacks.append(callback() if isinstance(callback, type) else callback)
 
     def pop(self, callback: object) -> object:
-        """Remove the first of a class, or this instance, and return it; None when there is none.
+        """Remove this instance, or the first instance of this class, and return it; None if there is none.
 
-        ValueError for transformers' DefaultFlowCallback, which is first in its list.
+        ValueError if transformers would remove its DefaultFlowCallback, the first callback of its list.
         """
         library = sys.modules.get("transformers.trainer_callback")
         flow = getattr(library, "DefaultFlowCallback", None)
@@ -136,14 +148,17 @@ class Events:
             raise ValueError(_kept_flow("callback_handler.callbacks without DefaultFlow"))
 
     def states(self) -> dict[str, object]:
-        """Return the states of callbacks by class, for trainer_state.json; a list if a class has several."""
+        """Return the states of callbacks by class name, for trainer_state.json.
+
+        If a class has several instances, its value is the list of their states.
+        """
         found: dict[str, list[object]] = {}
         for item in (*self._stateful(), self.control):
             found.setdefault(type(item).__name__, []).append(item.state())
         return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
 
     def restore(self, states: dict[str, Any]) -> None:
-        """Restore callbacks from `states`, in order if a class has several."""
+        """Restore callbacks from `states`; several instances of a class are restored in their order."""
         left = {name: list(item) if isinstance(item, list) else [item] for name, item in states.items()}
         for callback in self._stateful():
             known = left.get(type(callback).__name__)
@@ -193,9 +208,9 @@ class Events:
 
 
 def deciding_metrics(args: TrainingArguments, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return rank 0's numbers among `metrics`, by which all ranks decide what follows. Collective.
+    """Return the numbers among rank 0's metrics, so that all ranks decide alike. Collective.
 
-    Its metric_for_best_model is returned even if it is no number. With one rank: `metrics`.
+    metric_for_best_model is included even if it is not a number. With one rank, return `metrics` unchanged.
     """
     if launch().world_size == 1:
         return metrics
@@ -206,9 +221,9 @@ def deciding_metrics(args: TrainingArguments, metrics: dict[str, Any]) -> dict[s
 
 @contextmanager
 def of_first_rank(args: TrainingArguments, metrics: dict[str, Any]) -> Iterator[None]:
-    """Put rank 0's numbers into `metrics` while callbacks see them. Collective.
+    """Replace the numbers in `metrics` by rank 0's while the context is open. Collective.
 
-    Afterwards they are this rank's own again, unless a callback has set others.
+    Afterwards `metrics` has this rank's own numbers again, except those that a callback has set.
     """
     own = dict(metrics)
     first = {
@@ -226,14 +241,17 @@ def of_first_rank(args: TrainingArguments, metrics: dict[str, Any]) -> Iterator[
 
 
 class RunGuard(SignalGuard):
-    """A SignalGuard whose exchange also takes bits of the loop."""
+    """A SignalGuard that exchanges signals together with bits of the training loop, in one collective."""
 
     def __enter__(self) -> RunGuard:
         super().__enter__()
         return self
 
     def exchange(self, bits: Sequence[bool] = ()) -> tuple[int, list[bool]]:
-        """Combine pending signals and `bits` of all ranks by logical or. Collective, one small exchange."""
+        """Return the most urgent pending signal of all ranks, or 0, and `bits` joined by logical or.
+
+        Collective.
+        """
         noted, found = self._noted(), list(bits)
         if launch().world_size > 1:
             ends = 0 if noted == self.only_save else noted
@@ -245,7 +263,7 @@ class RunGuard(SignalGuard):
 
 
 def _greatest(numbers: list[int]) -> list[int]:
-    """Return the greatest of each number over all ranks. Collective."""
+    """Return the maximum of each number over all ranks. Collective."""
     import torch
     import torch.distributed as dist
 
@@ -256,20 +274,20 @@ def _greatest(numbers: list[int]) -> list[int]:
 
 
 class AgreedControl:
-    """Switches of callbacks and pending signals, as all ranks know them.
+    """The switches of callbacks and the pending signals on which all ranks have agreed.
 
-    refused_stop: returns the message about a stop that cannot be followed, or None.
+    refused_stop: returns the error message about a stop that a callback set too late for this step, or None.
     """
 
     def __init__(self, events: Events, signals: RunGuard, refused_stop: Callable[[], str | None]) -> None:
         self._events, self._signals, self._refused_stop = events, signals, refused_stop
-        self._asked = 0  # a signal that all ranks know of and nobody has answered
-        self._stops = False  # as of the last agreement
+        self._asked = 0  # a signal that all ranks know of and that is not answered yet
+        self._stops = False  # whether any rank had set a stop at the last `agree`
 
     def agree(self, *, logged: bool = False) -> bool:
-        """Set every switch that any rank has set. True if some ranks, but not all, have `logged`. Collective.
+        """Set every switch that any rank has set. Return True if some ranks, but not all, have `logged`.
 
-        ValueError on all ranks if a callback of one rank has set a stop that cannot be followed.
+        Collective. ValueError on all ranks if any rank has a refused stop.
         """
         control, refused = self._events.control, self._refused_stop()
         mine = [bool(getattr(control, name)) for name in SWITCHES]
@@ -285,20 +303,21 @@ class AgreedControl:
         return some and not_all
 
     def pop_signal(self) -> int:
-        """Return the signal to answer now, or 0, and forget it."""
+        """Return the agreed signal that is not answered yet, or 0, and forget it."""
         asked, self._asked = self._asked, 0
         return asked
 
     def exchange_signals(self) -> int:
-        """Exchange signals between ranks; return the one to answer now, or 0. Collective."""
+        """Exchange signals between ranks; return the signal to answer now, or 0. Collective."""
         asked, _ = self._signals.exchange()
         known = self.pop_signal()
         return asked or known
 
     def stops_before_step(self) -> bool:
-        """True if a callback of any rank stopped the run before the epoch's first step.
+        """True if a callback has stopped the run or the epoch before the next step.
 
-        With one rank a stop set at on_step_begin counts, too; with several, the other ranks would wait.
+        With several ranks, only stops of the last `agree` count; with one rank, also a stop set at
+        on_step_begin. Otherwise the other ranks would wait for this one in the step.
         """
         if launch().world_size > 1:
             return self._stops

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from fastsft.trainer.setup import Setup
 
 _LINKED = ".upload-"
-_MARK = ".fastsft-owner"  # in directories that fastsft made for itself
-# In output_dir: checkpoints, those put aside, what hides; in a checkpoint: what only a resume needs.
+_MARK = ".fastsft-owner"  # a file in directories that fastsft made for its own use
+# Not uploaded from output_dir: checkpoints, archived files, hidden files. Nor from a checkpoint: the files
+# that only a resume needs.
 _NOT_THE_MODEL = ("checkpoint-*", "previous-*", ".*", "*/.*", "run.lock")
 _ONLY_TO_RESUME = ("optimizer-*", "random-state-*", "manifest.json", "fastsft_state.json")
 
 
 class _Pending(NamedTuple):
-    """The upload of a checkpoint: its model files in a directory of their own."""
+    """The pending upload of a checkpoint. directory: holds links to the checkpoint's model files."""
 
     future: Future[None]
     directory: Path
@@ -39,12 +40,12 @@ class _Pending(NamedTuple):
 
 
 class HubUploads:
-    """Uploads the models of a run. Checkpoints go up one after another, while training goes on.
+    """Uploads the models of a run. Checkpoints are uploaded one after another, while training goes on.
 
-    At most one waits for the upload under way, unless --hub_always_push: what waits holds the disk of its
-    weights, also when its checkpoint is rotated away. A checkpoint that is not uploaded is told about, and
-    the run goes on. ValueError on all ranks at the start when the repository can neither be found nor made;
-    collective.
+    At most one upload waits behind the running one, unless --hub_always_push is given: a waiting upload takes
+    disk space for its weights, even after its checkpoint is deleted. If a checkpoint cannot be uploaded, a
+    line says so, and the run goes on. The constructor is collective; ValueError on all ranks if the
+    repository can be neither found nor created.
     """
 
     def __init__(self, setup: Setup, write_card: Callable[[Path], None]) -> None:
@@ -59,7 +60,7 @@ class HubUploads:
 
     def _open(self) -> None:
         args = self._args
-        for left in Path(args.output_dir or ".").glob(f"{_LINKED}*"):  # by a run that was killed
+        for left in Path(args.output_dir or ".").glob(f"{_LINKED}*"):  # left by a run that was killed
             if (left / _MARK).is_file() and not left.is_symlink():
                 shutil.rmtree(left, ignore_errors=True)
         name = args.hub_model_id or Path(args.output_dir or ".").absolute().name
@@ -67,7 +68,7 @@ class HubUploads:
             made = self._api().create_repo(name, private=args.hub_private_repo, exist_ok=True)
             if args.hub_revision:
                 self._api().create_branch(made.repo_id, branch=args.hub_revision, exist_ok=True)
-        except Exception as error:  # of the network, the server, the names: huggingface_hub has many
+        except Exception as error:  # network, server or name: huggingface_hub has many classes for them
             raise ValueError(
                 f"--push_to_hub: the repository {name} cannot be made or written: {_first_line(error)}; log "
                 "in with `hf auth login`, or give --hub_token and --hub_model_id"
@@ -87,14 +88,14 @@ class HubUploads:
         self._make_way(step)
         try:
             linked = _linked(directory, Path(self._args.output_dir or "."))
-        except OSError as error:  # a full disk ends no run whose checkpoint is there
+        except OSError as error:  # such as a full disk; the run goes on, as its checkpoint is saved
             tell(f"--push_to_hub: {message}: not uploaded: {error}")
             return
         future = self._worker.submit(self._upload_linked, linked, message)
         self._pending.append(_Pending(future, linked, message))
 
     def _make_way(self, step: str) -> None:
-        """Give up an upload that waits for the one in flight, to free its disk for the save of `step`."""
+        """Cancel an upload that waits behind the running one, to free its disk space for that of `step`."""
         self._pending = [upload for upload in self._pending if not upload.future.done()]
         if self._args.hub_always_push or len(self._pending) < 2 or not self._pending[-1].future.cancel():
             return
@@ -108,16 +109,16 @@ class HubUploads:
     def _upload_linked(self, directory: Path, message: str) -> None:
         try:
             self._upload(directory, message)
-        except Exception as error:  # a run does not end because a server is away
+        except Exception as error:  # the run goes on if the server cannot be reached
             tell(f"--push_to_hub: {message}: not uploaded: {_first_line(error)}")
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
     def model(self, directory: str, message: str) -> CommitInfo | None:
-        """Upload the model directory, after the checkpoints under way; on rank 0, collective.
+        """Upload the model directory on rank 0, after all pending uploads of checkpoints. Collective.
 
-        The others wait as long as rank 0 lives, however long it takes. Returns huggingface_hub's CommitInfo
-        there. RuntimeError when it fails: the model is on the disk.
+        The other ranks wait for rank 0 without a time limit. Returns huggingface_hub's CommitInfo on rank 0,
+        None on the others. RuntimeError if the upload fails; the model stays on the disk.
         """
         agreement = AllOrNone(f"uploading {directory}")
         with deadline(self._setup.args, "save"):
@@ -155,9 +156,10 @@ class HubUploads:
 
 
 def _linked(checkpoint: Path, within: Path) -> Path:
-    """Link the model files of `checkpoint` into a new directory: it may be rotated away meanwhile.
+    """Link the model files of `checkpoint` into a new directory in `within`, and return that directory.
 
-    OSError when they cannot be there; then nothing is left of them.
+    The checkpoint may be deleted before the upload ends. OSError if the files can be neither linked nor
+    copied; the new directory is then removed.
     """
     folder = Path(tempfile.mkdtemp(dir=within, prefix=_LINKED))
     try:

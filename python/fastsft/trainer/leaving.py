@@ -1,4 +1,4 @@
-"""Answers to signals: save a checkpoint and leave, on all ranks together (docs/signals.md)."""
+"""Answer to a signal: all ranks save a checkpoint together, and leave (docs/signals.md)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 def answer_signals(run: Run) -> None:
-    """Exchange signals between ranks, and answer one that any rank received. Collective."""
+    """Exchange signals between ranks, and answer a signal that any rank received. Collective."""
     answer(run, run.control.exchange_signals())
 
 
 def answer(run: Run, number: int) -> None:
-    """Save after signal `number` and leave, unless it only asks for a checkpoint; 0: none. Collective."""
+    """Save a checkpoint after signal `number`, and leave. Collective.
+
+    After SIGUSR1, which only asks for a checkpoint, the run goes on. 0: there was no signal.
+    """
     if not number:
         return
     run.stepper.collect(all=True)
@@ -35,7 +38,7 @@ def answer(run: Run, number: int) -> None:
 
 
 def _save_at(run: Run, number: int) -> str:
-    """Save after signal `number` if a step is done. Returns a line about the save."""
+    """Save a checkpoint after signal `number` if a step is done; return a line about the save."""
     state, saver = run.state, run.checkpoints.saver
     if not state.global_step:
         return "no step is done: there is nothing to save"
@@ -43,17 +46,20 @@ def _save_at(run: Run, number: int) -> str:
     if stopped and number != run.signals.only_save:  # a callback had ended the run before the signal
         run.pending.stop = True
         saver.remember(None)
-    path = run.checkpoints.save()
+    path = run.save()
     with deadline(run.setup.args, "save"):
         saver.wait()
     return f"saved {path}; the same command resumes from it" if saver.has(path) else f"{path} was not saved"
 
 
 def _interrupt_script(run: Run) -> NoReturn:
-    """Save after Ctrl-C, and raise; the script may go on with the weights, saved or not."""
+    """Save after Ctrl-C, copy the weights into the script's model, and raise an interrupt.
+
+    The weights are copied even if the save fails, so that the script can go on with them.
+    """
     try:
         line, failure = _try_to_save(run, signal.SIGINT)
-    except BaseException:  # a second Ctrl-C, or a callback's error: other ranks may not hear of it
+    except BaseException:  # a second Ctrl-C, or a callback's error: other ranks may not take part in a copy
         if launch().world_size == 1:
             run.setup.model.copy_to_module()
         raise
@@ -63,7 +69,10 @@ def _interrupt_script(run: Run) -> NoReturn:
 
 
 def _try_to_save(run: Run, number: int) -> tuple[str, Exception | None]:
-    """Return the line of `_save_at`, and the error that kept all ranks from saving; raise other errors."""
+    """Return a line about the save, and the error that kept all ranks from saving, or None.
+
+    Other errors are raised: those of a collective, and those of a callback after the save.
+    """
     try:
         return _save_at(run, number), None
     except _C.CollectiveError:

@@ -1,4 +1,6 @@
-"""The loop over epochs and steps, and what follows each (docs/spec/trainer_semantics.md, section 15)."""
+"""The training loop over epochs and steps, with the logs, evaluations and saves after each
+(docs/spec/trainer_semantics.md, section 15).
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 def train(run: Run) -> None:
     """Train `run` to its last step, or until a callback stops it, and load the best weights. Collective.
 
-    SystemExit after a signal; KeyboardInterrupt after Ctrl-C in a script, with the weights in the model that
-    was given; NotFiniteError and other errors of runtime/errors.py.
+    SystemExit after a signal. KeyboardInterrupt after Ctrl-C in a script; the script's model then has the
+    current weights. NotFiniteError and the other errors of runtime/errors.py after bad steps.
     """
     with RunGuard() as signals, run.answering(signals, lambda: answer_signals(run)):
         run.events.fire("on_train_begin")
@@ -42,7 +44,7 @@ def train(run: Run) -> None:
 
 
 def run_epochs(run: Run) -> None:
-    """Train from the step of the state, epoch by epoch, until the plan is done or a callback stops."""
+    """Train from `state.global_step` on, epoch by epoch, until the last step or until a callback stops."""
     state, plan, events = run.state, run.planner.plan, run.events
     run.batches.begin(*run.pop_random_states())
     is_over = finish_pending_work(run)
@@ -54,7 +56,7 @@ def run_epochs(run: Run) -> None:
         for batch in run.batches.epoch(epoch, first_step, run.stepper.phase):
             events.fire("on_step_begin")
             if batch.num_micro_batches > 1 and run.control.stops_before_step():
-                events.fire("on_substep_end")  # the accumulated step is left out, as in transformers
+                events.fire("on_substep_end")  # transformers, too, drops a step that was stopped here
                 break
             run.stepper.step(batch)
             log_evaluate_save(run)
@@ -63,14 +65,14 @@ def run_epochs(run: Run) -> None:
             if not batch.ends_epoch:
                 answer(run, run.control.pop_signal())
         is_over = end_epoch(run)
-        # After the epoch's log: its losses are not in the checkpoint.
+        # Signals are answered only after the epoch's log, whose losses would be missing in the checkpoint.
         answer(run, run.control.pop_signal())
         epoch, first_step = epoch + 1, 0
     run.stepper.collect(all=True)
 
 
 def end_epoch(run: Run) -> bool:
-    """Do what follows an epoch; True if the run stops with it."""
+    """Fire on_epoch_end, log, evaluate and save; return True if the run stops after this epoch."""
     run.pending.clear()
     run.events.fire("on_epoch_end")
     log_evaluate_save(run)
@@ -78,7 +80,7 @@ def end_epoch(run: Run) -> bool:
 
 
 def finish_pending_work(run: Run) -> bool:
-    """Do what the checkpoint of the start left undone (`PendingWork`); True if the run ends with it."""
+    """Do the work that was pending in the checkpoint (`PendingWork`); return True if the run ends with it."""
     pending, plan, step = run.pending, run.planner.plan, run.state.global_step
     stop = pending.stop
     ends_epoch = pending.epoch_end
@@ -99,9 +101,9 @@ def log_evaluate_save(run: Run) -> None:
     try:
         logged = log(run)
     except (NotFiniteError, RollBackError):
-        run.control.agree(logged=True)  # the other ranks raise the same error at their next collective
+        run.control.agree(logged=True)  # the other ranks wait in `agree`; they raise at the next collective
         raise
-    if run.control.agree(logged=logged):  # callbacks of some ranks alone asked for a log
+    if run.control.agree(logged=logged):  # only some ranks' callbacks asked for a log
         run.events.control.should_log = not logged
         log(run)
         run.control.agree()
@@ -111,12 +113,12 @@ def log_evaluate_save(run: Run) -> None:
     if control.should_evaluate:
         evaluate(run)
     if run.events.control.should_save:
-        run.checkpoints.save()
+        run.save()
         run.control.agree()
 
 
 def log(run: Run) -> bool:
-    """Log the steps since the last log if a callback or the interval asks for it; True if there are any."""
+    """Log the steps since the last log if should_log is set; return True if there were any."""
     if run.events.control.should_log:
         run.stepper.collect(all=True)
         if run.state.global_step > run.stepper.losses.logged_step:
@@ -126,21 +128,24 @@ def log(run: Run) -> bool:
 
 
 def evaluate(run: Run) -> None:
-    """Evaluate; rank 0's metrics decide about the best model and a plateau schedule. Collective."""
+    """Evaluate, and update the best model and a plateau schedule by rank 0's metrics. Collective."""
     pending, args, schedule = run.pending, run.setup.args, run.stepper.schedule
     pending.begin_evaluation(run.events.control.should_save, len(run.state.log_history))
     metrics = deciding_metrics(args, run.evaluate())
-    run.events.control.should_save |= pending.save  # a checkpoint that was asked for meanwhile cleared it
+    run.events.control.should_save |= pending.save  # an on_save during the evaluation cleared it
     run.checkpoints.best.compare(metrics)
     if isinstance(schedule, PlateauSchedule) and decides(args, metrics, run.state.global_step):
         schedule.take(metrics[metric_key(args.metric_for_best_model or "loss")])
     run.control.agree()
     pending.end_evaluation()
-    run.checkpoints.saver.remember(None)  # a checkpoint taken meanwhile does not know of its results
+    run.checkpoints.saver.remember(None)  # a checkpoint saved during the evaluation lacks its results
 
 
 def go_back(run: Run, bad: RollBackError) -> None:
-    """Load the last checkpoint before the bad steps, and leave these out from now on. Collective."""
+    """Load the last checkpoint before the bad steps, and leave those steps out from now on. Collective.
+
+    NotFiniteError if there is no such checkpoint.
+    """
     first = bad.steps[0]
     run.stepper.discard_results()
     run.checkpoints.saver.wait()
@@ -151,6 +156,6 @@ def go_back(run: Run, bad: RollBackError) -> None:
         ) from None
     run.setup.model.mark_stale()
     run.stepper.rolled_back(bad.steps)
-    run.events.control.should_training_stop = False  # set in a step that is computed again
+    run.events.control.should_training_stop = False  # it was set in a step that is computed again
     steps = ", ".join(map(str, bad.steps))
     tell(f"step {first}: {bad.reason}; back to {checkpoint}, leaving out step {steps}")

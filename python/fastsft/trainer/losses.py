@@ -1,4 +1,4 @@
-"""Losses between two logs and over a run (docs/spec/trainer_semantics.md, section 14)."""
+"""Mean losses for logs and for the whole run (docs/spec/trainer_semantics.md, section 14)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class LossMeter:
-    """Sums step losses between logs, and over the run. step: that after which nothing has been logged.
+    """Sums the losses of steps, between two logs and over the run. step: the step of the last log.
 
-    A checkpoint has it, so that logs and mean of a resumed run are those of a run that nothing stopped.
+    Checkpoints store these sums, so that a resumed run has the same logs and mean as an uninterrupted one.
     """
 
     def __init__(self, step: int = 0) -> None:
@@ -23,11 +23,11 @@ class LossMeter:
         self._sum = self._before = 0.0
         self._count = self._count_before = 0
         self._last: dict[str, float] = {}
-        self._is_diluted = False  # since the last log a step had no target, and so the loss 0
-        self.diluted: list[int] = []  # steps of logs over such a step: no measure of the model
+        self._is_diluted = False  # True if a step since the last log had no target, so that its loss is 0
+        self.diluted: list[int] = []  # steps of logs with such a loss: their mean says nothing of the model
 
     def restore(self, state: dict[str, Any] | None, step: int) -> None:
-        """Restore the `losses` of fastsft_state.json; None (older files) begins at `step` with nothing."""
+        """Restore the `losses` of fastsft_state.json; None, as in older files, begins new sums at `step`."""
         state = state or LossMeter(step).to_json()
         self.logged_step, self._last = state["logged_step"], dict(state["last"])
         self._sum, self._count = state["sum"], state["count"]
@@ -48,7 +48,10 @@ class LossMeter:
         }
 
     def add(self, loss: float, grad_norm: float | None, rate: float, *, has_targets: bool = True) -> None:
-        """Add one optimizer step. grad_norm: None if nothing is clipped, as transformers then logs none."""
+        """Add one optimizer step.
+
+        grad_norm: None without clipping, as transformers then logs no norm. rate: its learning rate.
+        """
         self._is_diluted |= not has_targets
         self._sum += loss
         self._count += 1
@@ -62,7 +65,7 @@ class LossMeter:
     def take(self, step: int) -> dict[str, float]:
         """Return the log entry of the steps since the last log: mean loss, newest norm and learning rate.
 
-        Steps that were left out do not count; when all were, the newest values stay.
+        Steps that were left out do not count; if all were, the entry repeats the newest values.
         """
         count, total = self._count, self._sum
         self._before, self._count_before = self._before + total, self._count_before + count
@@ -72,17 +75,19 @@ class LossMeter:
         return {**self._last, "loss": total / count} if count else dict(self._last)
 
     def mean(self) -> float:
-        """Return the mean loss of all steps of the run, also before a resume; 0 before the first."""
+        """Return the mean loss of all steps of the run, including those before a resume; 0 without a step."""
         return (self._before + self._sum) / max(self._count_before + self._count, 1)
 
 
-_FAR = 2.0  # times the loss of the start: above it, and above that of guessing, a model has lost what it knew
+# A model has lost what it knew if its loss is above the loss of guessing, and above this multiple of the loss
+# at the start.
+_FAR = 2.0
 
 
 class LossWatch:
-    """Looks at the result of each step; a line for the first of a kind, and `faults` for the end page.
+    """Looks for faults in the results of steps: prints the first of each kind, lists all for the end page.
 
-    vocab_size: whose logarithm is the loss of a model that guesses, each token as likely as any other.
+    vocab_size: its logarithm is the loss of guessing, when every token is equally likely.
     """
 
     def __init__(self, vocab_size: int, learning_rate: float) -> None:
@@ -92,12 +97,12 @@ class LossWatch:
         self._num_steps = self._num_idle = self._num_bare = self._num_ruined = 0
 
     def begin(self, log_history: Iterable[Mapping[str, Any]]) -> None:
-        """Take the first logged loss of a resumed run as the loss of the start."""
+        """Take the first loss of a resumed run's log as the loss at the start."""
         logged = [entry["loss"] for entry in log_history if isinstance(entry.get("loss"), int | float)]
         self._start = next((float(loss) for loss in logged if loss > 0), None)
 
     def look_at(self, step: int, result: _C.StepResult, *, has_targets: bool) -> None:
-        """Look at the result of a step that counts, and say a line at the first fault of a kind."""
+        """Check the result of a step that counts; print a line for the first fault of each kind."""
         self._num_steps += 1
         if not has_targets:
             self._num_bare += 1
@@ -113,7 +118,7 @@ class LossWatch:
             self._say_once(self._num_ruined, f"step {step}: {self._ruin()}{self._advice()}")
 
     def faults(self) -> Iterator[str]:
-        """Yield a line for each fault, for the end page."""
+        """Yield a line for each kind of fault, for the end page."""
         if self._num_idle:
             yield f"{_IDLE} in {self._num_idle:,} of {self._num_steps:,} steps"
         if self.is_ruined:
@@ -123,7 +128,7 @@ class LossWatch:
 
     @property
     def is_ruined(self) -> bool:
-        """True if the newest loss is far above the loss of the start, and above that of guessing."""
+        """True if the newest loss is far above the loss at the start, and above the loss of guessing."""
         return self._start is not None and self._last > max(_FAR * self._start, 1.1 * self._guessing)
 
     def _ruin(self) -> str:

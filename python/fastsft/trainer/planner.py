@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Planner:
     """Plans steps, micro-batches and memory for the rows of train_dataset.
 
-    `memory_plan` is None for a Trainer without training data; `rows`, `plan` and `memory` are missing then.
+    Without training data `memory_plan` is None, and `rows`, `plan` and `memory` are not set.
     """
 
     rows: TokenRows
@@ -36,13 +36,13 @@ class Planner:
     def __init__(self, setup: Setup, reader: RowReader) -> None:
         self._setup, self._reader = setup, reader
         self.memory_plan: MemoryPlan | None = None
-        self.token_budget = 0  # of a micro-batch
-        self._compared_rows: TokenRows | None = None  # that all ranks were found to have
+        self.token_budget = 0  # the most tokens of a micro-batch
+        self._compared_rows: TokenRows | None = None  # the rows that were last compared between ranks
 
     def plan_first(self) -> None:
-        """Read the data, and choose micro-batches and recompute by memory. Collective.
+        """Read the data, and choose micro-batches and recomputed activations by memory. Collective.
 
-        ValueError if nothing fits.
+        ValueError if no plan fits into memory.
         """
         args = self._setup.args
         self.token_budget = args.token_budget
@@ -56,19 +56,19 @@ class Planner:
         self._choose(self.rows)
 
     def plan_again(self, rows: TokenRows) -> None:
-        """Plan steps and micro-batches for `rows` under the arguments as they are now; the engine stays."""
+        """Plan steps and micro-batches for `rows` with the current arguments, for the same engine."""
         assert self.memory_plan is not None
         plan = RunPlan.of(self._setup.args, len(rows))
         self._choose(rows, PreviousPlan(self.memory_plan.recompute, self._setup.args.micro_batch_tokens))
         self.plan, self.rows = plan, rows
 
     def use_rows(self, rows: TokenRows) -> None:
-        """Check `rows` for the model and plan for them. ValueError leaves the old rows."""
+        """Check that the model can train on `rows`, and plan for them. A ValueError leaves the old rows."""
         rows.check_for(self._setup.model, self._setup.engine.vocab_size)
         self.plan_again(rows)
 
     def refresh_rows(self) -> bool:
-        """Plan again if a script has changed train_dataset on any rank; True if so. Collective."""
+        """Plan again if a script has changed train_dataset on any rank; return True if so. Collective."""
         if all(launcher.gather_objects(self.rows.is_current())):
             return False
         self.use_rows(self._reader.rows_of(self._setup.train_dataset))
@@ -76,7 +76,7 @@ class Planner:
         return True
 
     def read_by_item(self) -> TokenRows:
-        """Read the rows of the data set item by item from now on; return them."""
+        """Switch to rows that are read from the data set item by item, and return them."""
         self.rows = self.rows.as_items()
         return self.rows
 
@@ -87,7 +87,7 @@ class Planner:
             self._compared_rows = self.rows
 
     def compare(self) -> None:
-        """Compare steps, micro-batches and recompute between ranks: memory decides them, too. Collective."""
+        """Compare the plan between ranks, as it depends on each rank's free memory, too. Collective."""
         if launch().world_size == 1 or self.memory_plan is None:
             return
         derived = {
@@ -98,9 +98,9 @@ class Planner:
         compare("comparing plans", lambda: facts)
 
     def make_room(self, row: int, tokens: int) -> None:
-        """Plan memory again for row number `row`, if it is longer than all rows that were planned for.
+        """Plan memory again if row number `row`, of `tokens` tokens, is longer than planned.
 
-        The same on all ranks. ValueError names the row if it does not fit.
+        All ranks call this with the same row. ValueError names the row if it does not fit into memory.
         """
         planned = self.rows.longest
         if tokens <= planned:
@@ -131,18 +131,19 @@ class Planner:
 
     @property
     def sync_each_batch(self) -> bool:
-        """True if gradients are reduced in every micro-batch, False if once a step."""
+        """True if gradients are reduced between ranks in every micro-batch, False if once per step."""
         return self.memory_plan is None or self.memory_plan.setting.state.sync_each_batch
 
     @property
     def recompute(self) -> str:
-        """The activations that the backward pass recomputes."""
+        """Value of --recompute that was chosen: which activations the backward pass recomputes."""
         return self.memory_plan.recompute if self.memory_plan else "selective"
 
     def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
-        """Use the micro-batches and reductions of a checkpoint's plan; ValueError if they do not fit.
+        """Use the token budget and the reductions of a checkpoint's plan; ValueError if they do not fit.
 
-        token_budget: None keeps the present one. sync_each_batch: None lets it be chosen for another budget.
+        token_budget: None keeps the current budget. sync_each_batch: None keeps the current choice, or makes
+        a new one if the budget changes.
         """
         if self.memory_plan is None:
             return
@@ -151,7 +152,10 @@ class Planner:
             self._choose(self.rows, PreviousPlan(self.memory_plan.recompute, budget, sync_each_batch))
 
     def packing(self) -> _C.PackingSummary:
-        """Summarize how the first steps are cut over ranks and micro-batches (csrc/data/step_source.h)."""
+        """Summarize how the rows of the first steps are divided over ranks and micro-batches.
+
+        The division is that of csrc/data/step_source.h.
+        """
         summary: _C.PackingSummary = packing_summary(
             self._setup.args, self.rows, self.token_budget, self._setup.model.conversation_cost()
         )

@@ -1,8 +1,8 @@
-"""Outputs of a model for every row of a data set: logits, or what a hook makes of them, gathered over ranks.
+"""Outputs of a model for every row of a data set: logits, or the results of a hook, gathered over ranks.
 
-Batches are as wide as transformers' Trainer makes them, and outputs at padding are the model's too. Batches,
-and a batch of several ranks, are filled up to the widest with -100: `predictions` [rows, tokens, vocabulary]
-and `label_ids` [rows, tokens].
+`predictions` are [rows, tokens, vocabulary], `label_ids` are [rows, tokens]. Each batch is padded as by
+transformers' Trainer, and the model computes outputs at the padding, too. Shorter batches are then filled up
+with -100 to the length of the longest, over ranks and over the data set.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 Nested: TypeAlias = "Array | tuple[Nested, ...] | list[Nested] | Mapping[str, Nested]"
-# What a hook keeps of a batch, before its tensors are arrays.
+# The result of a hook for one batch, before its tensors become arrays.
 Kept: TypeAlias = "torch.Tensor | tuple[Kept, ...] | list[Kept] | Mapping[str, Kept]"
-# The hook of `preprocess_logits_for_metrics`: (logits, labels) of a batch to what is kept of it.
+# The hook `preprocess_logits_for_metrics`: takes (logits, labels) of a batch, returns the outputs to keep.
 Preprocess = Callable[[torch.Tensor, torch.Tensor | None], Kept]
 
 
 class EvalPrediction:
-    """The input of `compute_metrics`, under transformers' names: arrays, or tuples of them, and labels.
+    """The argument of `compute_metrics`, with transformers' attributes. Unpacks as (predictions, label_ids).
 
-    Rows without labels have none, and compute_metrics is not called. `inputs` and `losses` are None: they are
-    with --include_for_metrics alone, which is refused.
+    label_ids: None if the rows have no labels; compute_metrics is not called then. `inputs` and `losses` are
+    always None, since only --include_for_metrics sets them, which is refused.
     """
 
     def __init__(self, predictions: Nested | None, label_ids: npt.NDArray[np.int64] | None) -> None:
@@ -54,7 +54,7 @@ class EvalPrediction:
         return self.elements[place]
 
 
-# The function of compute_metrics: numbers by name.
+# The function compute_metrics, which returns numbers by name.
 ComputeMetrics = Callable[[EvalPrediction], Mapping[str, float]]
 
 
@@ -66,10 +66,11 @@ class PaddedRows(Protocol):
 
 
 class Predictor:
-    """Predicts the batches of an evaluation, each when `step` is called; collective.
+    """Predicts the batches of an evaluation, one at each call of `step`.
 
-    rows: its data. hook: called on each batch of this rank, or None. dtype: of the logits that it gets.
-    find_packed: as in `evaluation_loss`.
+    batches: the source of this rank's batches. num_rows: rows of the data set; further rows, read to fill up
+    the last batch, are cut off. hook: called on the logits of each batch of this rank, or None. dtype: dtype
+    of the logits. find_packed: as in `evaluation_loss`.
     """
 
     def __init__(
@@ -91,7 +92,10 @@ class Predictor:
         self._rows_done = 0
 
     def step(self, step: int) -> None:
-        """Batch `step` of every rank. ValueError on all when all rows do not fit into the memory of one."""
+        """Predict batch `step` of every rank. Collective.
+
+        ValueError on all ranks if the outputs of all rows do not fit into the host memory of any rank.
+        """
         batch = self._batches.padded_batch(step)
         width = max(launcher.gather_objects(batch.width))
         labels = None if batch.labels is None else widened(torch.from_numpy(batch.labels), width)
@@ -102,7 +106,7 @@ class Predictor:
             agreement.attempt(lambda: check_size(self._num_rows, row_bytes(mine[0]), self._memory))
             agreement.settle(None)
         parts, of_labels = zip(*launcher.gather_objects(mine), strict=True)
-        left = self._num_rows - self._rows_done  # what was read to fill up the last batch is cut off
+        left = self._num_rows - self._rows_done  # rows that were read to fill up the last batch are cut off
         gathered = joined(list(parts))
         self._kept.append(head_of(gathered, left))
         if labels is not None:
@@ -120,7 +124,7 @@ class Predictor:
         return EvalPrediction(joined(self._kept) if self._kept else None, labels)
 
     def _logits(self, batch: PaddedBatch) -> torch.Tensor:
-        """[rows, tokens, vocabulary], on the device of the run; collective."""
+        """Return logits [rows, tokens, vocabulary] on the device of the run. Collective."""
         rows = len(batch.native)
         flat = self._engine.row_logits(
             batch.native, np.arange(rows, dtype=np.int64), find_packed=self._find_packed
@@ -130,9 +134,9 @@ class Predictor:
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
-    """Raise ValueError on all ranks if the logits of all `rows` do not fit on one. Collective.
+    """Raise ValueError on all ranks if the logits of all `rows` exceed a rank's host memory. Collective.
 
-    Rows whose lengths are not known are looked at when they have been read.
+    Rows of unknown length are not checked here, but by `Predictor.step` after they are read.
     """
     agreement = AllOrNone("predictions")
     memory = rank_memory("cpu")
@@ -143,7 +147,7 @@ def check_predictions(rows: TokenRows, vocab_size: int) -> None:
 
 
 def check_size(num_rows: int, bytes_of_row: int, memory: int) -> None:
-    """Raise ValueError if all rows do not fit into `memory` bytes."""
+    """Raise ValueError if `num_rows` rows of `bytes_of_row` bytes do not fit into `memory` bytes."""
     needed = bytes_of_row * num_rows
     if needed > memory:
         raise ValueError(
@@ -155,8 +159,10 @@ def check_size(num_rows: int, bytes_of_row: int, memory: int) -> None:
 
 
 def as_number(value: Any) -> Any:
-    """Numbers of numpy and torch as Python's, so that they can be in a JSON file, in lists, tuples and
-    dictionaries too; other values as they are."""
+    """Replace numbers of numpy and torch by Python's, which JSON can hold; other values stay as they are.
+
+    Numbers in lists, tuples and dictionaries are replaced, too.
+    """
     if isinstance(value, Mapping):
         return {name: as_number(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -168,7 +174,7 @@ def as_number(value: Any) -> Any:
 
 
 def check_named(metrics: object) -> None:
-    """Raise ValueError unless `found` has metrics by name."""
+    """Raise ValueError unless `metrics` is a dictionary whose keys are text."""
     if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
         raise ValueError(
             f"compute_metrics: expected a dictionary of metrics by name, got {str(metrics)[:80]}; return one "
@@ -179,7 +185,7 @@ def check_named(metrics: object) -> None:
 def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
     """Return the metrics that trainer_state.json can hold, with lists instead of arrays and tensors.
 
-    Others are left out with a line; must: ValueError, by its name, for such a one.
+    Metrics that JSON cannot hold are left out with a warning. must: raise ValueError for them instead.
     """
     kept = {}
     for name, value in metrics.items():
@@ -201,7 +207,7 @@ def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
 
 
 def _as_lists(value: Any) -> Any:
-    """`value` with lists in place of arrays and tensors, inside of it too."""
+    """Replace arrays and tensors in `value` by lists, in nested values too."""
     if isinstance(value, Mapping):
         return {name: _as_lists(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -214,9 +220,10 @@ _FURTHER = {"output_hidden_states": "hidden_states", "output_attentions": "atten
 
 
 def check_outputs(config: Mapping[str, Any], ignore_keys: Iterable[str] | None, caller: str) -> None:
-    """Raise ValueError unless predictions are the logits alone in transformers, too.
+    """Raise ValueError if transformers' predictions would not be exactly the logits.
 
-    config: the model's. ignore_keys: outputs that transformers leaves out of predictions.
+    config: the model's configuration. ignore_keys: names of outputs that transformers leaves out of
+    predictions. caller: name of the public method, for the message.
     """
     ignored = () if ignore_keys is None else tuple(ignore_keys)
     if "logits" in ignored:
@@ -238,10 +245,9 @@ Array = npt.NDArray[Any]
 
 
 def to_host(kept: Kept, batch: int) -> Nested:
-    """`kept` of a batch of as many rows with arrays for tensors; bfloat16 becomes float32.
+    """Replace the tensors in `kept` by arrays; bfloat16 becomes float32.
 
-    kept: a tensor, or a tuple, list or mapping of such. ValueError unless each has a row for each of the
-    batch.
+    kept: a tensor, or a tuple, list or mapping of tensors. ValueError unless each tensor has `batch` rows.
     """
     if isinstance(kept, tuple | list):
         kind: type = type(kept)
@@ -260,12 +266,12 @@ def to_host(kept: Kept, batch: int) -> Nested:
 
 
 def row_bytes(arrays: Nested) -> int:
-    """Return the bytes of a row of the batch `arrays`."""
+    """Return the bytes of one row, summed over all arrays in `arrays`."""
     return sum(array.nbytes // max(len(array), 1) for array in leaves(arrays))
 
 
 def leaves(arrays: Nested) -> list[Array]:
-    """Yield the arrays within nested lists, tuples and dictionaries."""
+    """Return the arrays within nested lists, tuples and dictionaries."""
     if isinstance(arrays, np.ndarray):
         return [arrays]
     parts = arrays.values() if isinstance(arrays, Mapping) else arrays
@@ -278,9 +284,9 @@ def head_of(arrays: Nested, rows: int) -> Nested:
 
 
 def joined(batches: Sequence[Nested]) -> Nested:
-    """Join the rows of `batches`; rows shorter in the second dimension are filled up with -100.
+    """Concatenate `batches` along the rows; arrays that are shorter in dimension 1 are filled up with -100.
 
-    ValueError for batches of which one has other parts, or other dimensions after the second.
+    ValueError if the batches differ in structure, in number of dimensions, or in a size after dimension 1.
     """
     return _each(joined_arrays, batches)
 
@@ -302,7 +308,10 @@ def _each(merge: Callable[[Sequence[Array]], Array], batches: Sequence[Any]) -> 
 
 
 def joined_arrays(arrays: Sequence[Array]) -> Array:
-    """Join arrays as `joined` does."""
+    """Concatenate arrays along the rows, filled up with -100 to the largest size of dimension 1.
+
+    ValueError if the arrays differ in number of dimensions, or in a size after dimension 1.
+    """
     first = arrays[0]
     if any(array.ndim != first.ndim or array.shape[2:] != first.shape[2:] for array in arrays):
         raise ValueError(
@@ -316,7 +325,7 @@ def joined_arrays(arrays: Sequence[Array]) -> Array:
 
 
 def widened(values: torch.Tensor, width: int) -> torch.Tensor:
-    """`values` [rows, tokens, ...] with `width` tokens: -100 for those that are not there."""
+    """Return `values` [rows, tokens, ...] filled up with -100 to `width` tokens."""
     if values.shape[1] == width:
         return values
     result = values.new_full((len(values), width, *values.shape[2:]), PADDING)

@@ -1,4 +1,4 @@
-"""`--profile FILE`: the timeline of some steps, as a file that opens in Perfetto or chrome://tracing."""
+"""`--profile FILE`: the timeline of some steps, in a file for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ from fastsft.runtime.output_files import check_output_file, write_for_flag
 if TYPE_CHECKING:
     from fastsft import _C
 
-# Spans of a few steps of a model with 100 layers; older ones are dropped, and the file says how many.
+# Most recorded spans, enough for a few steps of a model with 100 layers. Older spans are dropped; the file
+# says how many.
 _CAPACITY = 1_000_000
 _LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradients")
 
 
 def profile_path(path: str, rank: int, world_size: int) -> Path:
-    """Return the file of one rank: `trace.json` with one rank, `trace.rank1.json` with several."""
+    """Return the file of one rank: `path` itself in a run of one rank, else such as `trace.rank1.json`."""
     target = Path(path).expanduser()
     return target if world_size == 1 else target.with_suffix(f".rank{rank}{target.suffix}")
 
 
 def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> dict[str, Any]:
-    """`spans` (_C.RecordedSpan) as a Chrome trace: one process a rank, one thread a track, microseconds."""
+    """Return `spans` as a Chrome trace, in microseconds: one process per rank, one thread per track.
+
+    dropped: number of spans that were dropped, for the file.
+    """
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}},
     ]
@@ -52,8 +56,11 @@ def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> d
 
 
 def _overlapping_apart(spans: Iterable[_C.RecordedSpan]) -> list[tuple[_C.RecordedSpan, int]]:
-    """Each span with a line of its track: viewers nest the spans of one line, so two that overlap without one
-    holding the other need two."""
+    """Return each span with the number of a line in its track.
+
+    Viewers nest the spans of one line. Two spans that overlap, without one containing the other, therefore
+    get different lines.
+    """
     open_until: dict[tuple[str, int], list[int]] = {}
     placed = []
     for span in sorted(spans, key=lambda span: (span.begin_ns, -span.end_ns)):
@@ -71,7 +78,7 @@ def _overlapping_apart(spans: Iterable[_C.RecordedSpan]) -> list[tuple[_C.Record
 
 
 class Profile:
-    """Records the steps that `--profile_steps` names and writes one file a rank."""
+    """Records the steps that `--profile_steps` names, and writes one file per rank."""
 
     def __init__(self, path: str | None, steps: str) -> None:
         self._path = path
@@ -81,18 +88,18 @@ class Profile:
             check_output_file(profile_path(path, launch().rank, launch().world_size), "--profile")
 
     def before_step(self, engine: _C.Engine, step: int) -> None:
-        """`step` is about to begin; starts the recording when it is the first."""
+        """Start the recording if `step`, which is about to begin, is the first one to record."""
         if self._path is not None and step == self._first:
             engine.start_trace(capacity=_CAPACITY)
             self._recording = True
 
     def after_step(self, engine: _C.Engine, step: int) -> None:
-        """`step` has begun; writes the file when it was the last."""
+        """Write the file if `step`, which was just passed to the engine, is the last one to record."""
         if step == self._last:
             self.finish(engine)
 
     def finish(self, engine: _C.Engine) -> None:
-        """Write what was recorded; nothing when no recording runs."""
+        """Stop the recording and write the file; do nothing if there is no recording."""
         if not self._recording or self._path is None:
             return
         from fastsft import _C

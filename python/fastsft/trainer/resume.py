@@ -22,7 +22,7 @@ from fastsft.trainer.events import set_intervals
 if TYPE_CHECKING:
     from fastsft.trainer.run import Run
 
-# What a resumed run sets itself instead of taking it from trainer_state.json, which rank 0 wrote.
+# Fields of the state that a resumed run sets itself, instead of reading them from trainer_state.json.
 _OF_THIS_RUN = (
     "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps", "train_batch_size",
     "is_local_process_zero", "is_world_process_zero",
@@ -30,9 +30,9 @@ _OF_THIS_RUN = (
 
 
 def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | None:
-    """Return the checkpoint that `wanted` asks for: True is the newest that verifies. Collective.
+    """Return the checkpoint that `wanted` asks for: a path, or True for the newest valid one. Collective.
 
-    ValueError when True finds none.
+    Return None if `wanted` is None or False. ValueError if it is True and there is no valid checkpoint.
     """
     if not wanted:
         return None
@@ -45,9 +45,9 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
 
 
 def check_not_beyond(run: Run, checkpoint: str) -> None:
-    """Raise ValueError if `checkpoint` is of a later step than the last of `run`. Collective.
+    """Raise ValueError if the step of `checkpoint` is after the last step of `run`. Collective.
 
-    The model would be saved as one of fewer steps than it was trained for.
+    Otherwise a model would be saved that was trained for more steps than were asked for.
     """
     agreement = AllOrNone(f"resuming from {checkpoint}")
     found = agreement.attempt_on_rank0(
@@ -63,9 +63,9 @@ def check_not_beyond(run: Run, checkpoint: str) -> None:
 
 
 def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
-    """Bring the run to its first step: resume, put other runs' files aside, reserve memory. Collective.
+    """Bring the run to its first step: resume, archive other runs' checkpoints, reserve memory. Collective.
 
-    is_automatic: `checkpoint` is the newest of `output_dir`, so that no checkpoint there is abandoned.
+    is_automatic: `checkpoint` is the newest of `output_dir`, so that no checkpoint there has to be archived.
     """
     setup, state, plan = run.setup, run.state, run.planner.plan
     state.epoch, state.max_steps, state.num_train_epochs = 0.0, plan.max_steps, plan.num_epochs
@@ -88,7 +88,7 @@ def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
 
 
 def resume(run: Run, checkpoint: str) -> None:
-    """Load `checkpoint` into the engine and the state of `run`, and say its step. Collective."""
+    """Load `checkpoint` into the engine and the state of `run`, and print its step. Collective."""
     saved = _load(run, checkpoint)
     _rotate(run, Path(checkpoint))
     state, position = run.state, saved.get("position") or {}
@@ -104,7 +104,7 @@ def resume(run: Run, checkpoint: str) -> None:
 
 
 def _rotate(run: Run, checkpoint: Path) -> None:
-    """Remove the checkpoints that a run had still to remove when it was killed after its last save."""
+    """Delete checkpoints beyond --save_total_limit that a killed run had not yet deleted."""
     args, output_dir = run.args, run.setup.output_dir
     if not args.save_total_limit or checkpoint.absolute().parent != output_dir.absolute():
         return
@@ -114,7 +114,7 @@ def _rotate(run: Run, checkpoint: Path) -> None:
 
 
 def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:
-    """Warn if transformers' checkpoint has another rate for its next step."""
+    """Warn if transformers' checkpoint has a learning rate for its next step that differs from `current`."""
     if saved is not None and not math.isclose(saved, current, rel_tol=1e-6, abs_tol=1e-12):
         warn_of_change(checkpoint, "learning_rate of the next step", f"{saved:g}", f"{current:g}")
 
@@ -122,7 +122,7 @@ def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:
 def roll_back(run: Run, step: int) -> str | None:
     """Load the newest checkpoint of a step before `step`; return None if there is none. Collective.
 
-    Checkpoints of later steps are put aside: the run does not pass through them.
+    Checkpoints of later steps are archived, since the run will take other steps from here on.
     """
     output_dir = run.args.output_dir or "."
     checkpoint = newest_checkpoint(output_dir, before=step)

@@ -29,14 +29,20 @@ if TYPE_CHECKING:
 
 
 class RowReader:
-    """Reads the data sets of `setup`; keeps evaluation readers whose worker processes stay."""
+    """Reads the data sets of `setup`.
+
+    Keeps the readers of evaluation data whose worker processes are persistent.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._evaluation_readers: dict[tuple[str, bool], BatchReader] = {}
 
     def rows_of(self, dataset: object, *, needs_labels: bool = True) -> TokenRows:
-        """Return what is known of the rows of `dataset` before they are read. Collective."""
+        """Return the rows of `dataset`, which may be read only later. Collective.
+
+        needs_labels: ValueError for rows without labels.
+        """
         setup = self._setup
         collated = not only_stacks(setup.data_collator)
         rules = ItemRules.from_trainer(setup.args, setup.data_collator, setup.tokenizer, setup.model)
@@ -49,7 +55,7 @@ class RowReader:
         )
         known = agreement.settle(None if rows is None else (rows.is_read, rows.is_exact, rows.longest))
         assert rows is not None
-        # Rows that one rank reads item by item are read so by all: they were changed there.
+        # If a script has changed a data set on one rank, that rank reads it item by item; then all must.
         are_read, are_exact, longest = zip(*filter(None, known), strict=True)
         if not any(are_read) and setup.args.train_sampling_strategy != "group_by_length":
             return rows
@@ -57,7 +63,10 @@ class RowReader:
         return rows if all(are_exact) or not any(are_exact) else rows.with_bound(max(longest))
 
     def training_reader(self) -> BatchReader:
-        """Return a reader of train_dataset in training order; --group_by_length reads every item now."""
+        """Return a reader of train_dataset in training order.
+
+        With --group_by_length, every item is read at once, for its length.
+        """
         setup, args = self._setup, self._setup.args
         dataset = as_read(args, setup.train_dataset)
         return BatchReader(
@@ -67,7 +76,11 @@ class RowReader:
         )  # fmt: skip
 
     def evaluation_reader(self, dataset: object, name: str | None, *, keeps_padding: bool) -> BatchReader:
-        """Return a reader of `dataset`. name: of a set whose workers dataloader_persistent_workers keeps."""
+        """Return a reader of `dataset`.
+
+        name: with dataloader_persistent_workers, the reader is kept under this name, with its worker
+        processes; None makes a new reader. keeps_padding: rows are read with their padding.
+        """
         setup, args = self._setup, self._setup.args
         key = (name, keeps_padding) if name and args.dataloader_persistent_workers else None
         if key is not None and key in self._evaluation_readers:
@@ -85,7 +98,8 @@ class RowReader:
     def collation(self, dataset: object, *, training: bool, keeps_padding: bool = False) -> Collation:
         """Return the rule by which items of `dataset` become batches."""
         setup = self._setup
-        # transformers leaves out columns of a datasets.Dataset before it reads, keys of other items after.
+        # transformers drops unused columns of a datasets.Dataset before reading; of other data sets, it drops
+        # unused keys of the items after reading.
         all_columns = not setup.args.remove_unused_columns or is_table(dataset)
         return Collation(
             setup.data_collator, all_columns=all_columns, needs_labels=training, keeps_padding=keeps_padding,
@@ -115,7 +129,10 @@ class RowReader:
 
 
 class EvaluationRows(TokenRows):
-    """Rows in batch order, micro-batch by micro-batch and rank by rank; the last batches are filled up."""
+    """Rows of an evaluation, ordered by micro-batch and rank; the last batches are filled up.
+
+    num_samples: number of rows of the data set. own: the batches of this rank.
+    """
 
     def __init__(
         self, native: _C.TokenDataset, rows: TokenRows, num_samples: int, own: list[ReadBatch]
@@ -129,14 +146,14 @@ class EvaluationRows(TokenRows):
         return self._num_samples
 
     def padded_batch(self, step: int) -> PaddedBatch:
-        """Return batch `step` of this rank, whose rows were read with their padding."""
+        """Return batch `step` of this rank, with the padding that its rows were read with."""
         batch = self._own[step]
         numbers = [batch.number_of(place) for place in range(len(batch.items))]
         return PaddedBatch.of([item.item for item in batch.items], numbers, self.rules)
 
 
 class StoredRows:
-    """Batches of rows that the engine has already; read from their data set again, with their padding.
+    """Batches of native rows, read from their data set again to get their padding.
 
     numbers: row numbers of each batch of this rank.
     """
@@ -145,7 +162,7 @@ class StoredRows:
         self._rows, self._numbers, self._collation = rows, numbers, collation
 
     def padded_batch(self, step: int) -> PaddedBatch:
-        """Return batch `step` of this rank. Raises the ValueError of the Collation."""
+        """Return batch `step` of this rank. ValueError if its items cannot be collated."""
         numbers = self._numbers[step].tolist()
         items = self._collation([self._rows.source[number] for number in numbers])
         if isinstance(items, ValueError):
@@ -156,7 +173,7 @@ class StoredRows:
 def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> EvaluationRows:
     """Read all rows of an evaluation on every rank. Collective. ValueError names a faulty row."""
     args, model = setup.args, setup.model
-    agreement = AllOrNone("reading the data")  # the first batch is read here
+    agreement = AllOrNone("reading the data")  # covers the reader's first batch, which is read here
     reads = agreement.attempt(reader.read)
     agreement.settle(None)
     assert reads is not None
@@ -172,7 +189,7 @@ def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> Evalu
 
 
 def gather_batches(read: Callable[[], list[ReadBatch]]) -> list[list[ReadBatch]]:
-    """Read batches on every rank; return them as [micro-batch][rank]. Collective: all ranks fail together."""
+    """Read batches on every rank; return them as [micro-batch][rank]. Collective; all ranks fail together."""
     agreement = AllOrNone("reading the data")
     mine = agreement.attempt(read)
     ranks = agreement.settle(mine)

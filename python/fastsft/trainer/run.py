@@ -1,4 +1,4 @@
-"""One `train()` call: its state, and the parts that do its work."""
+"""One run, that is one call of `train()`: its state, and the parts that do its work."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Owns the state and the parts of one `train()`; a new Trainer has a run that has not begun.
+    """Owns the state and the parts of one call of `train()`. A new Trainer has a run that has not begun.
 
-    log, evaluate: the Trainer's methods, which a subclass may override. resumed_states, foreign_states:
-    random states of the checkpoint that the run resumes from, until its first epoch.
-    refused_stop, keep_paths: a script's stop that cannot be followed, and its os.chdir (compat/guard.py).
+    log, evaluate, save: methods of the Trainer, for subclasses to override. resumed_states, foreign_states:
+    random states of the checkpoint, from fastsft or transformers; kept until the first epoch takes them.
+    refused_stop: returns the message about a script's stop that the run cannot follow, or None. keep_paths:
+    makes relative paths absolute after a script's os.chdir (both: compat/guard.py).
     """
 
     control: AgreedControl
@@ -58,10 +59,12 @@ class Run:
         keep_paths: Callable[[], None],
         log: Callable[[dict[str, float]], None],
         evaluate: Callable[[], dict[str, float]],
+        save: Callable[[], Path],
     ) -> None:
         args = setup.args
         self.setup, self.planner, self.evaluator, self.events = setup, planner, evaluator, events
-        self.progress, self.uploads, self.log, self.evaluate = progress, uploads, log, evaluate
+        self.progress, self.uploads = progress, uploads
+        self.log, self.evaluate, self.save = log, evaluate, save
         self.state = TrainerState(
             train_batch_size=args.train_batch_size,
             is_local_process_zero=args.local_process_index == 0,
@@ -73,13 +76,13 @@ class Run:
         self._refused_stop = refused_stop
         self.checkpoints = Checkpoints(self, events, progress, keep_paths)
         self.counter, self.start_time = TokenCounter(args), time.monotonic()
-        self.first_step = 0  # steps that were done before this process
+        self.first_step = 0  # number of steps that were done when this process began
         self.resumed_states: dict[str, Any] | None = None
         self.foreign_states: ForeignStates | None = None
 
     @contextmanager
     def answering(self, signals: RunGuard, answer: Callable[[], None]) -> Iterator[None]:
-        """Agree on `signals` between ranks, and call `answer` after each batch of an evaluation."""
+        """Use `signals` while the context is open, and call `answer` after each batch of an evaluation."""
         self.signals, self.control = signals, AgreedControl(self.events, signals, self._refused_stop)
         with self.evaluator.calling_after_batches(answer):
             try:
@@ -88,7 +91,7 @@ class Run:
                 self.batches.end()
 
     def begin_steps(self) -> None:
-        """Check the model once more and evaluate if --eval_on_start asks for it. Collective."""
+        """Check the model once more, and evaluate if --eval_on_start asks for it. Collective."""
         model = self.setup.model
         model.check_as_given("Trainer.train", True)  # callbacks may have changed it
         model.load_written_weights()
@@ -105,7 +108,8 @@ class Run:
         with deadline(self.setup.args, "save"):
             self.checkpoints.saver.wait()
             self.checkpoints.best.load()
-            if not self.setup.bytes_at_end:  # else once the model is on disk: a restart needs the last one
+            # With bytes_at_end, only after the final model is saved: until then a restart needs the last one.
+            if not self.setup.bytes_at_end:
                 self.checkpoints.best.remove_others()
             model.copy_to_module()
 
@@ -115,12 +119,12 @@ class Run:
         return epoch, 0 if self.setup.args.ignore_data_skip else first
 
     def pop_random_states(self) -> tuple[dict[str, Any] | None, ForeignStates | None]:
-        """Return the random states of the checkpoint, which count once."""
+        """Return the random states of the checkpoint, and forget them."""
         states = self.resumed_states, self.foreign_states
         self.resumed_states = self.foreign_states = None
         return states
 
-    # What checkpoints and reports read of a run (checkpoint/saved_run.py, reporting/reported_run.py).
+    # Properties that checkpoints and reports read (checkpoint/saved_run.py, reporting/reported_run.py).
 
     @property
     def args(self) -> TrainingArguments:
@@ -169,7 +173,7 @@ class Run:
 
     @property
     def step_args(self) -> TrainingArguments:
-        """Arguments with the values that a later change does not reach."""
+        """Arguments, with the values that were fixed when the Trainer or its optimizer was made."""
         return self.setup.step_args
 
     @property
@@ -179,7 +183,7 @@ class Run:
 
     @property
     def launched_by(self) -> dict[str, str]:
-        """Starts of torchrun's processes; empty without torchrun."""
+        """torchrun's processes, each with the start time of its first rank; empty without torchrun."""
         return self.setup.launched_by
 
     @property
@@ -189,11 +193,14 @@ class Run:
 
     @property
     def saver(self) -> Any:
-        """Writer of checkpoints, at most one at a time."""
+        """Writer of checkpoints, which writes at most one at a time."""
         return self.checkpoints.saver
 
     def reading_position(self) -> ReadPosition | None:
-        """Return the random states from which rows that were read ahead are read again; None: no reading."""
+        """Return the random states from which a resumed run reads again the rows that were read ahead.
+
+        None if the rows are native.
+        """
         return self.batches.position()
 
     def loop_state(self) -> dict[str, object]:
@@ -201,5 +208,5 @@ class Run:
         return {**self.stepper.loop_state(), "due": self.pending.to_json()}
 
     def save_failed(self, directory: Path) -> None:
-        """Note that this checkpoint could not be written and the run goes on."""
+        """Note that the checkpoint `directory` could not be written, and that the run goes on."""
         self.checkpoints.best.failed(directory)

@@ -1,4 +1,6 @@
-"""Learning rates of steps: native, DeepSpeed's, plateau (docs/spec/trainer_semantics.md, section 12)."""
+"""Learning-rate schedules: the engine's, DeepSpeed's and the plateau schedule
+(docs/spec/trainer_semantics.md, section 12).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from fastsft.arguments.resolve.deepspeed import check_lengths
 
 
 class Schedule(Protocol):
-    """Learning rates by step."""
+    """Maps each step of a run to its learning rate."""
 
     def rate(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""
@@ -25,10 +27,10 @@ def schedule_of(
     history: Iterable[dict[str, Any]] = (),
     taken: Iterable[float] | None = None,
 ) -> Schedule:
-    """Make the schedule of a run of `max_steps`. ValueError for options that it does not have.
+    """Make the schedule of a run of `max_steps` steps. ValueError for options that the schedule lacks.
 
-    taken: metrics that the plateau of the run has taken so far. None: those of `history`, the log history of
-    a run whose checkpoint does not have them; it has other evaluations, too, where callbacks evaluate.
+    taken: metrics that a plateau schedule has taken before a resume. If the checkpoint does not have them
+    (None), they are read from `history`, the log history, which may also have evaluations by callbacks.
     """
     warmup = args.get_warmup_steps(max_steps)
     plan = args.deepspeed_plan
@@ -46,7 +48,7 @@ def schedule_of(
 
 
 def check_schedule(args: TrainingArguments) -> None:
-    """Raise ValueError, naming the flag, for options that `schedule_of` would refuse for every length."""
+    """Raise ValueError, naming the flag, for options that `schedule_of` refuses for any number of steps."""
     plan = args.deepspeed_plan
     if plan is not None and plan.scheduler is not None:
         return
@@ -80,15 +82,15 @@ def _named_schedule(args: TrainingArguments, max_steps: int, warmup: int) -> Sch
 
 
 def metric_key(name: str) -> str:
-    """Return the name of a metric in the logs of evaluation: loss is eval_loss."""
+    """Return the name of a metric in the logs of evaluations, such as eval_loss for loss."""
     return name if name.startswith("eval_") else f"eval_{name}"
 
 
 class DeepSpeedWarmup:
-    """WarmupLR and WarmupDecayLR of DeepSpeed, step for step.
+    """DeepSpeed's schedules WarmupLR and WarmupDecayLR, with the same rate at every step.
 
-    Both hold `warmup_min_lr` for steps 0 and 1: a DeepSpeed schedule begins at -1, where it gives the
-    minimum, and at 0, where the warm-up is 0. `warmup_type` is log unless the file says linear.
+    The rate of steps 0 and 1 is `warmup_min_lr`: DeepSpeed counts them as -1, for which it returns the
+    minimum, and 0, at which the warm-up begins. `warmup_type` is "log" unless the file says "linear".
     """
 
     def __init__(self, plan: DeepSpeedPlan, learning_rate: float, max_steps: int, warmup: int) -> None:
@@ -128,15 +130,16 @@ def _plateau(learning_rate: float, options: dict[str, Any]) -> PlateauSchedule:
 
 
 def _metrics_of(history: Iterable[dict[str, Any]], metric: str) -> list[float]:
-    """Return the metrics in a log history, without evaluations before the first step."""
+    """Return the finite values of `metric` in a log history, without evaluations before the first step."""
     found = [float(entry[metric]) for entry in history if metric in entry and entry.get("step", 0) > 0]
     return [value for value in found if math.isfinite(value)]
 
 
 class PlateauSchedule:
-    """torch's ReduceLROnPlateau: the rate falls by `factor` after more than `patience` bad evaluations.
+    """torch's ReduceLROnPlateau: multiplies the rate by `factor` after more than `patience` evaluations in a
+    row without a better metric.
 
-    Options and defaults are torch's. Source: docs/spec/trainer_semantics.md, section 12.
+    Options and defaults are those of torch (docs/spec/trainer_semantics.md, section 12).
     """
 
     def __init__(
@@ -165,14 +168,14 @@ class PlateauSchedule:
         self._min, self._eps = min_lr, eps
         self._best = math.inf if mode == "min" else -math.inf
         self._bad = self._resting = 0
-        self.taken: list[float] = []  # from which the same state comes again
+        self.taken: list[float] = []  # all metrics so far, stored in checkpoints to restore this schedule
 
     def rate(self, step: int) -> float:
         """Return the learning rate, the same for every step until an evaluation changes it."""
         return self._rate
 
     def take(self, metric: float) -> None:
-        """Take the metric of one evaluation."""
+        """Adjust the rate to the metric of a new evaluation."""
         self.taken.append(float(metric))
         if self._is_better(metric):
             self._best, self._bad = metric, 0

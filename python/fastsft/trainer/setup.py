@@ -1,4 +1,4 @@
-"""What a Trainer was given: arguments, model, data sets and functions of a script."""
+"""The inputs of a Trainer: arguments, model, data sets and functions of a script."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
     from fastsft.trainer.prediction import ComputeMetrics, Preprocess
 
-# transformers makes the label smoother and reads noise and order in Trainer.__init__ ...
+# Arguments that transformers reads in Trainer.__init__, for the label smoother, the noise and the row order.
 _READ_BY_TRAINER = ("label_smoothing_factor", "neftune_noise_alpha", "data_seed")
-# ... and these when the first train() makes the optimizer, which later calls of train() keep.
+# Arguments that it reads when the first train() makes the optimizer, which later calls of train() keep.
 _READ_BY_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
 
@@ -32,9 +32,10 @@ _READ_BY_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2
 class Setup:
     """Settings and objects that all parts of a Trainer read; only the Trainer sets them.
 
-    fixed: argument values that a later change does not reach. is_training: `train` runs; has_trained: it has
-    begun once. bytes_at_end: of the models that the program writes after `train`; 0 if unknown. launched_by:
-    starts of torchrun's processes (ranks/torchrun_job.py); empty without torchrun.
+    fixed: argument values for which later changes have no effect. is_training: True while `train` runs.
+    has_trained: True once `train` has begun for the first time. bytes_at_end: bytes of the models that the
+    program writes after `train`; 0 if unknown. launched_by: torchrun's processes, each with the start time of
+    its first rank (ranks/torchrun_job.py); empty without torchrun.
     """
 
     args: TrainingArguments = field(init=False)
@@ -55,7 +56,7 @@ class Setup:
     def engine(self) -> _C.Engine:
         """Native engine of the model; a later Trainer of the same model replaces it."""
         engine = self.model.engine
-        assert engine is not None  # built when the Trainer is made
+        assert engine is not None  # the constructor of Trainer builds it
         return engine
 
     @property
@@ -65,7 +66,7 @@ class Setup:
 
     @property
     def step_args(self) -> TrainingArguments:
-        """Copy of the arguments with the fixed values, by which steps and losses are computed."""
+        """Copy of the arguments with the fixed values, used to compute steps and losses."""
         return self.fixed.over(self.args)
 
     @property
@@ -74,7 +75,7 @@ class Setup:
         return self.compute_metrics is not None and not self.args.prediction_loss_only
 
     def check_not_training(self, name: str) -> None:
-        """Raise ValueError while `train` runs: its epoch is cut by the old plan."""
+        """Raise ValueError while `train` runs, since its steps are planned with the old value of `name`."""
         if self.is_training:
             raise ValueError(
                 f"Trainer.{name}: cannot be set while train() runs, which is planned with the old one; set "
@@ -87,17 +88,18 @@ class FixedArguments:
 
     def __init__(self, args: TrainingArguments) -> None:
         self._values = {name: getattr(args, name) for name in _READ_BY_TRAINER}
-        args._order_seed = None  # another Trainer may have set it
+        args._order_seed = None  # another Trainer with the same arguments may have set it
 
     def order_seed(self, drawn: int) -> int:
-        """Return the seed of the row order. drawn: torch's seed, which counts if data_seed is None."""
+        """Return the seed of the row order. drawn: torch's initial seed, used if data_seed is None."""
         seed: int | None = self._values["data_seed"]
         return drawn if seed is None else seed
 
     def begin(self, args: TrainingArguments) -> None:
         """Fix the optimizer's values at the first train(); warn about later changes, which have no effect.
 
-        ValueError for a second train() with reduce_lr_on_plateau: transformers goes on from the reduced rate.
+        ValueError for a second train() with reduce_lr_on_plateau: in transformers it would go on from the
+        reduced rate, here from the initial one.
         """
         if "learning_rate" in self._values and args.lr_scheduler_type == "reduce_lr_on_plateau":
             raise ValueError(
@@ -124,7 +126,7 @@ class FixedArguments:
 
 
 def use_log_level(args: TrainingArguments) -> None:
-    """Set the level of the logger fastsft as the arguments say; `passive` leaves the program's level."""
+    """Set the level of the logger "fastsft" from the arguments; `passive` leaves it as it is."""
     name = args.log_level if args.should_log else args.log_level_replica
     if name != "passive":
         logging.getLogger("fastsft").setLevel(args.get_process_log_level())

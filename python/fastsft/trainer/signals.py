@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGUSR1 in every phase of a run, and the statuses it leaves with (docs/signals.md)."""
+"""Handling of SIGTERM, SIGINT and SIGUSR1 in every phase of a run, and exit statuses (docs/signals.md)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ from fastsft.runtime.messages import tell, warn_once
 from fastsft.runtime.terminal import say
 from fastsft.runtime.threads import start_needed
 
-EXIT_BASE = 128  # exit status of a run stopped by a signal: 128 + its number, as shells do
+EXIT_BASE = 128  # a run stopped by a signal has exit status 128 + its number, as in shells
 _ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-_START_SECONDS = 2.0  # from a signal that comes while starting to the end of the process
-_SAVE_SECONDS = 3.0  # from a second Ctrl-C, in which a step and a save may still end
-Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.signal takes and returns it
+_START_SECONDS = 2.0  # time from a signal before the first step to the end of the process
+_SAVE_SECONDS = 3.0  # time from a second Ctrl-C to the end of the process, for the step and a save
+Handler = Callable[[int, FrameType | None], object] | int | None  # type of signal.signal's handlers
 TRAINING = "the step under way is ended and a checkpoint saved, then the run leaves"
 SAVING = "the model is saved to the end, then the run leaves"
 
 
 class _Handlers:
-    """Handlers in the place of Python's own. A script's stay, as transformers leaves them; a line says so."""
+    """The signal handlers of a run, and the previous ones.
+
+    Handlers that a script has set stay, as in transformers; a warning says so.
+    """
 
     def __init__(self) -> None:
         self._previous: dict[int, Handler] = {}
 
     def put(self, handler: Callable[[int, FrameType | None], None]) -> None:
-        """Let `handler` answer the signals of a run."""
+        """Install `handler` for the signals of a run."""
         for number in _ANSWERED:
             previous = signal.getsignal(number)
             if previous is signal.SIG_IGN and number == signal.SIGINT:
-                continue  # a shell starts what runs in the background so: Ctrl-C is for what is in front
+                continue  # a shell ignores SIGINT in background jobs, as Ctrl-C is meant for the foreground
             in_c = previous in (None, signal.SIG_DFL) and _is_caught(number)
             if in_c or _is_of_script(previous):
                 name = "in C" if in_c else described(previous)
@@ -53,12 +56,12 @@ class _Handlers:
                 self._previous[number] = signal.signal(number, handler)
 
     def guards(self) -> set[SignalGuard]:
-        """Return the guards around this one, whose handlers were replaced."""
+        """Return the outer guards, whose handlers these handlers have replaced."""
         owners = {getattr(handler, "__self__", None) for handler in self._previous.values()}
         return {owner for owner in owners if isinstance(owner, SignalGuard)}
 
     def take_back(self, handler: Callable[[int, FrameType | None], None]) -> None:
-        """Put back what was there, but for what a script has set meanwhile."""
+        """Restore the previous handlers, except where a script has set its own in the meantime."""
         for number, previous in self._previous.items():
             if signal.getsignal(number) == handler:
                 signal.signal(number, previous)
@@ -66,16 +69,16 @@ class _Handlers:
 
 
 class _Fork(threading.local):
-    """The signals that this thread let through before it began to fork."""
+    """The signals that this thread had blocked before it began to fork."""
 
-    mask: set[int] = set()  # noqa: RUF012  of the thread, and replaced whole
+    mask: set[int] = set()  # noqa: RUF012  thread-local, and never changed in place
 
 
 _fork = _Fork()
 
 
 def _hold_signals() -> None:
-    """Block signals before a fork, so that the child first sets its own answers to them."""
+    """Block signals before a fork, so that none arrives in the child before its handlers are set."""
     _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
 
 
@@ -86,8 +89,8 @@ def _let_signals_through() -> None:
 def _leave_to_parent() -> None:
     """Leave the signals of the run to the parent, in a forked child (a callback's pool, a loader's worker).
 
-    Those to the whole group of processes (Ctrl-C, torchrun's SIGTERM) leave the children at work, so that the
-    step under way ends; a SIGTERM of the parent's own ends them, as a pool is ended.
+    A signal to the whole process group (Ctrl-C, torchrun's SIGTERM) does not end the children, so that the
+    current step can be finished. A SIGTERM sent by the parent does, as multiprocessing ends a pool with it.
     """
     for number in _ANSWERED:
         owner = getattr(signal.getsignal(number), "__self__", None)
@@ -107,7 +110,7 @@ os.register_at_fork(
 
 
 def _is_caught(number: int) -> bool:
-    """True if the process has a handler for the signal: also one of C code (faulthandler.register)."""
+    """True if the process has a handler for the signal, in Python or in C (such as faulthandler's)."""
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="ascii", errors="replace").splitlines() if status.exists() else []
     caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
@@ -115,26 +118,26 @@ def _is_caught(number: int) -> bool:
 
 
 def _is_of_script(handler: object) -> bool:
-    """True for a function of a script."""
+    """True if `handler` is a function that neither Python nor fastsft has set."""
     home = str(getattr(handler, "__module__", ""))
     return callable(handler) and handler is not signal.default_int_handler and not home.startswith("fastsft.")
 
 
 class SignalGuard:
-    """While entered, signals are noted instead of killing. A second Ctrl-C raises KeyboardInterrupt.
+    """Notes signals while entered, instead of letting them end the process.
 
-    Inside a StartGuard a second Ctrl-C is noted, too: what is saved within three seconds is saved. answer:
-    what follows from a signal, which the StartGuard says at once. Nests: an inner guard takes over what the
-    outer one has noted, and what it noted itself and nobody answered is handed to the outer one. Signals for
-    which the script has a handler of its own are left to it.
+    A second Ctrl-C raises KeyboardInterrupt. Inside a StartGuard it is only noted: the StartGuard ends the
+    process three seconds later, saved or not. answer: text about what follows from a signal, which the
+    StartGuard prints at once. Guards nest: an inner guard takes over the pending signals of the outer one,
+    and passes its own on when it ends. Signals for which the script has set a handler are not noted.
     """
 
-    only_save = int(signal.SIGUSR1)  # the run goes on after this one
-    is_watched = False  # by a StartGuard, which ends the process
+    only_save = int(signal.SIGUSR1)  # the signal after which the run goes on
+    is_watched = False  # True inside a StartGuard, which ends the process at a second Ctrl-C
 
     def __init__(self, answer: str = TRAINING) -> None:
         self.answer = answer
-        # Apart: what is taken is set back, and the other may be noted meanwhile.
+        # Two variables, because a handler may note one signal while the other is being reset.
         self._is_to_save, self._ends_by = False, 0
         self._handlers = _Handlers()
 
@@ -162,20 +165,20 @@ class SignalGuard:
             self._ends_by = number
 
     def answer_to(self, number: int) -> str:
-        """Return the line that says what a signal does; empty for a signal that only saves."""
+        """Return the line about what follows from a signal; empty for SIGUSR1, which only saves."""
         if number == self.only_save:
             return ""
         again = "; Ctrl-C once more leaves within seconds" if number == signal.SIGINT else ""
         return f"received {signal.Signals(number).name}: {self.answer}{again}"
 
     def finish(self) -> int:
-        """Return the signal that this rank has received, or 0, when the work is done, and forget it."""
+        """Return the pending signal of this rank, or 0, and forget it; called when the work is done."""
         noted = self._noted()
         self._is_to_save, self._ends_by = False, 0
         return noted
 
     def take(self) -> int:
-        """Return the signal that any rank has received, or 0; the same on all ranks. Collective."""
+        """Return the most urgent pending signal of all ranks, or 0. Collective."""
         noted = self._noted()
         if launch().world_size > 1:
             noted = _most_urgent(noted)
@@ -184,12 +187,12 @@ class SignalGuard:
         return noted
 
     def _noted(self) -> int:
-        """Return the noted signal, or 0; leaving goes before saving."""
+        """Return the pending signal, or 0; one that ends the run goes before SIGUSR1."""
         return self._ends_by or (self.only_save if self._is_to_save else 0)
 
 
 def _most_urgent(noted: int) -> int:
-    """Return the most urgent signal of all ranks: ending the run goes before saving. Collective."""
+    """Return the most urgent signal of all ranks: one that ends the run goes before SIGUSR1. Collective."""
     import torch
     import torch.distributed as dist
 
@@ -201,17 +204,17 @@ def _most_urgent(noted: int) -> int:
 
 
 class StartGuard:
-    """A program's guard around everything: a signal before there is anything to save ends it at once.
+    """Handles signals for a whole program: a signal before the first step ends it at once.
 
-    A second thread hears signals when the main one is too busy to. It says at once what the first one leads
-    to, and ends the process: two seconds after one that comes while starting, three after a second Ctrl-C, at
-    once after a third. SIGUSR1 while starting only prints a line. is_said: False where the program that
-    started this one answers Ctrl-C itself.
+    A second thread learns of signals even if the main thread is busy. It prints at once what follows, and
+    ends the process if the main thread does not: two seconds after a signal before the first step, three
+    seconds after a second Ctrl-C, at once after a third. SIGUSR1 before the first step only prints a line.
+    is_said: False if the program that started this one prints the answers to Ctrl-C itself.
     """
 
     def __init__(self, *, is_said: bool = True) -> None:
         self._is_said = is_said
-        self._received = 0  # the last signal that came while starting
+        self._received = 0  # the last signal that came before the first step
         self._handlers = _Handlers()
         self._read = self._write = self._previous_fd = -1
         self._interrupts = 0
@@ -240,7 +243,7 @@ class StartGuard:
 
     @property
     def leaving(self) -> int:
-        """Signal for which this process leaves at once, or 0: peers may be gone for the same reason."""
+        """Signal for which this process ends at once, or 0. Its peers may have ended for the same signal."""
         return int(signal.SIGINT) if self._interrupts > 1 else self._received
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
@@ -257,7 +260,7 @@ class StartGuard:
             say(line, to_stderr=True)
 
     def _watch(self, read: int) -> None:
-        """Answer signals in a second thread: each is a byte in the pipe, whatever the main thread does."""
+        """Answer signals in a second thread; Python writes each as a byte into the pipe `read`."""
         end, number = math.inf, 0
         while True:
             seconds = None if end == math.inf else max(end - time.monotonic(), 0.0)
@@ -271,11 +274,11 @@ class StartGuard:
         os.close(read)
 
     def _answer(self, number: int) -> float:
-        """Say what follows from a signal. Returns the seconds until the end of the process, or infinity."""
+        """Print what follows from a signal; return the seconds until the end of the process, or infinity."""
         handler = signal.getsignal(number)
         guard = getattr(handler, "__self__", None)
         if handler != self._leave and not isinstance(guard, SignalGuard):
-            return math.inf  # a script's own
+            return math.inf  # the script has set this handler
         self._interrupts += number == signal.SIGINT
         if handler == self._leave:
             return math.inf if number == SignalGuard.only_save else _START_SECONDS
@@ -289,7 +292,7 @@ class StartGuard:
         return math.inf
 
     def _say_answer(self, line: str) -> None:
-        if line and self._is_said:  # outside of handlers, which may interrupt a print
+        if line and self._is_said:  # printed here, as a signal handler could interrupt another print
             tell(line)
 
     def _end(self, number: int) -> None:

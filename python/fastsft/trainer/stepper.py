@@ -1,4 +1,6 @@
-"""One optimizer step: learning rate, noise, the engine's call, and its results, a step late on a GPU."""
+"""One optimizer step: its learning rate and noise, the call of the engine, and the results, which arrive one
+step later on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,13 @@ class _InFlightStep(NamedTuple):
 
 
 class Stepper:
-    """Computes optimizer steps, and follows their losses, the loss scale and bad steps.
+    """Computes optimizer steps, and keeps track of losses, loss scale and bad steps.
 
-    schedule: None before `prepare`. plateau_metrics: metrics that a plateau schedule has taken;
-    None for other schedules.
+    schedule: the learning-rate schedule; None before `prepare`. plateau_metrics: the metrics that a plateau
+    schedule has taken so far; None for other schedules.
     """
 
-    args: TrainingArguments  # with the values that stay; made by `prepare`
+    args: TrainingArguments  # Setup.step_args, set by `prepare`
 
     def __init__(
         self, setup: Setup, planner: Planner, state: TrainerState, events: Events, pending: PendingWork
@@ -57,7 +59,7 @@ class Stepper:
         self._find_packed = False
 
     def prepare(self) -> None:
-        """Build the learning-rate schedule from the state, which is new or resumed."""
+        """Make the learning-rate schedule for a new or resumed state."""
         self.args, self._first_step = self._setup.step_args, self._state.global_step + 1
         self._make_schedule()
 
@@ -68,7 +70,7 @@ class Stepper:
         self.plateau_metrics = schedule.taken if isinstance(schedule, PlateauSchedule) else None
 
     def begin(self) -> None:
-        """Say in which ways losses differ from transformers', before the first step."""
+        """Print notices about losses that differ from transformers', before the first step."""
         self._find_packed = finds_packed(self._setup.model, self._setup.args, training=True)
         self._notices.find_packed = self._find_packed
         tell_differences(self.args)
@@ -85,7 +87,10 @@ class Stepper:
         return float(self.schedule.rate(self._state.global_step - self.loss_scale.schedule_lag))
 
     def step(self, batch: StepBatch) -> None:
-        """Compute one optimizer step; a step that was left out after bad numbers only counts. Collective."""
+        """Compute one optimizer step. Collective.
+
+        A step that a roll-back has left out is counted, but not computed.
+        """
         state, events, engine = self._state, self._events, self._setup.engine
         number, rows, is_left_out = state.global_step + 1, batch.rows, False
         self._profile.before_step(engine, number)
@@ -114,14 +119,14 @@ class Stepper:
         events.fire("on_step_end", step_tokens=tokens, step_logs=logs)
 
     def _after_begin(self, number: int, padded_tokens: int) -> None:
-        """Count step `number`, check its bits if --replay_check asks for it, and take finished results."""
+        """Count step `number`, and collect results; with --replay_check, check that its bits are right."""
         state, engine, checked = self._state, self._setup.engine, self._is_checked(number)
         if checked:
             check_replay(engine, number)
         self._events.fire("on_optimizer_step")
         state.global_step = number
         state.total_flos += 6.0 * padded_tokens * engine.num_non_embedding_parameters
-        self.collect(all=checked or self.loss_scale.enabled)  # the next step's scale depends on the result
+        self.collect(all=checked or self.loss_scale.enabled)  # the scale of the next step depends on it
         if checked:
             check_replicas(engine, number)
 
@@ -130,7 +135,7 @@ class Stepper:
         return bool(every) and number % every == 0
 
     def _options(self, number: int, padded_length: int) -> dict[str, Any]:
-        """Return the options of Engine.begin_step for step `number`, except rate and loss limit."""
+        """Return the options of Engine.begin_step for step `number`, except learning_rate and loss_limit."""
         args = self.args
         return {
             "beta1": args.adam_beta1,
@@ -155,8 +160,8 @@ class Stepper:
     def collect(self, *, all: bool) -> None:
         """Add the results of finished steps to the losses; `all` waits for the steps in flight.
 
-        A step whose gradients overflowed counts, as in transformers. NotFiniteError or RollBackError for a
-        bad step.
+        The loss of a step whose gradients overflowed float16 counts, too, as in transformers. NotFiniteError
+        or RollBackError for a bad step.
         """
         clipped = bool(self._setup.args.max_grad_norm)
         try:
@@ -171,17 +176,17 @@ class Stepper:
             raise
 
     def discard_results(self) -> None:
-        """Wait for the steps in flight and forget their results: the run goes back."""
+        """Wait for the steps in flight and forget their results, before the run goes back."""
         self._setup.engine.take_results(all=True)
         self._in_flight.clear()
 
     def rolled_back(self, steps: list[int]) -> None:
-        """Leave `steps` out from now on; the state is that of an earlier step."""
+        """Leave `steps` out from now on, after the state of an earlier step was loaded."""
         self.bad_steps.rolled_back(steps)
         self._make_schedule()
 
     def restore(self, saved: dict[str, Any], step: int) -> None:
-        """Restore losses, bad steps, loss scale and plateau of a checkpoint of `step`."""
+        """Restore losses, bad steps, loss scale and plateau metrics from a checkpoint of `step`."""
         self.losses.restore(saved.get("losses"), step)
         self.plateau_metrics = (saved.get("plateau") or {}).get("taken")
         self.bad_steps.restore(saved.get("bad_steps", {}))
@@ -205,9 +210,9 @@ class Stepper:
 def noise_options(args: TrainingArguments, padded_length: int, hidden_size: int, step: int) -> dict[str, Any]:
     """Return `noise` and `noise_seed` of Engine.begin_step; {} without neftune_noise_alpha.
 
-    The noise is uniform in +-alpha / sqrt(padded_length * hidden_size), padded_length being the length that
-    the Trainer pads rows to (docs/spec/trainer_arguments.md, section 2). Run seed, step and rank make its
-    seed, so that a resumed run draws the same numbers.
+    The noise is uniform in +-alpha / sqrt(padded_length * hidden_size), where padded_length is the number of
+    tokens to which the Trainer pads rows (docs/spec/trainer_arguments.md, section 2). Its seed is made of the
+    run's seed, the step and the rank, so that a resumed run draws the same numbers.
     """
     if not args.neftune_noise_alpha:
         return {}

@@ -1,4 +1,4 @@
-"""Attributes, files and data loaders under the names of transformers' Trainer."""
+"""The attributes of transformers' Trainer, and its methods for files, callbacks and data loaders."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ if TYPE_CHECKING:
 
 
 class TrainerSurface:
-    """Everything of a Trainer but training, evaluating and predicting. The parts are made by Trainer."""
+    """Base of Trainer, with all methods except those that train, evaluate and predict.
 
-    run: Run  # of the running or last train()
-    callback_handler: Events
+    Trainer.__init__ makes the parts that are declared here.
+    """
+
+    _run: Run  # the run of the running or last train()
+    _events: Events
     progress: Progress
     uploads: HubUploads | None
     _setup: Setup
@@ -67,21 +70,21 @@ class TrainerSurface:
     optimizer_cls_and_kwargs: None = None
 
     def __new__(cls, *_: object, **__: object) -> Any:
-        """Make the setup first: a subclass may set `args` or `model` before it calls `__init__`."""
+        """Make the setup, because a subclass may set `args` or `model` before it calls `__init__`."""
         trainer = super().__new__(cls)
         trainer._setup = Setup()
         return trainer
 
     @property
     def _is_made(self) -> bool:
-        return "run" in vars(self)
+        return "_run" in vars(self)
 
     @property
     def args(self) -> TrainingArguments:
-        """Arguments of the run. Setting others counts as a change of each field that differs (`train`).
+        """Arguments of the run: fastsft's TrainingArguments, or transformers', as in the constructor.
 
-        fastsft's or transformers', as for the constructor. ValueError while `train` runs, and for what is
-        refused; TypeError for another object.
+        Setting another object counts as a change of every field that differs (see `train`). ValueError while
+        `train` runs, and for rejected arguments; TypeError for an object of another class.
         """
         return self._setup.args
 
@@ -97,18 +100,18 @@ class TrainerSurface:
 
     @property
     def model(self) -> CausalLM:
-        """Given model, as fastsft's. ValueError for another model once the Trainer is made."""
+        """Given model, as fastsft's CausalLM. Setting another model is a ValueError after the constructor."""
         return self._setup.model
 
     @model.setter
     def model(self, model: CausalLM) -> None:
         self._check_same(model, "model")
-        if not self._is_made:  # a subclass sets it, and Trainer.__init__ replaces it
+        if not self._is_made:  # set by a subclass; Trainer.__init__ replaces it
             self._setup.model = model
 
     @property
     def model_wrapped(self) -> CausalLM:
-        """Same as `model`: nothing is wrapped around it. Setting it is as setting `model`."""
+        """Same as `model`, which nothing wraps; it can be set like `model`."""
         return self.model
 
     @model_wrapped.setter
@@ -131,8 +134,17 @@ class TrainerSurface:
 
     @property
     def state(self) -> TrainerState:
-        """State of the running or last `train`."""
-        return self.run.state
+        """State of the running or last call of `train`."""
+        return self._run.state
+
+    @state.setter
+    def state(self, state: TrainerState) -> None:
+        vars(self._run.state).update(vars(state))  # the parts of the run keep their state
+
+    @property
+    def callback_handler(self) -> Events:
+        """List of callbacks and the switches that they set."""
+        return self._events
 
     @property
     def control(self) -> TrainerControl:
@@ -144,12 +156,16 @@ class TrainerSurface:
         """True while `train` runs."""
         return self._setup.is_training
 
+    @is_in_train.setter
+    def is_in_train(self, is_training: bool) -> None:
+        self._setup.is_training = is_training
+
     @property
     def train_dataset(self) -> object:
-        """Training data as given. Setting it reads its rows and plans steps and memory again.
+        """Training data as given. Setting new data reads their rows, and plans steps and memory again.
 
-        ValueError while `train` runs, for a Trainer that was made without training data, whose engine is not
-        planned for any, and for rows that do not fit; the old data stay then.
+        ValueError while `train` runs, if the Trainer was made without training data, as its engine has no
+        memory plan then, and if the rows do not fit into memory. The old data stay after a ValueError.
         """
         return self._setup.train_dataset
 
@@ -164,15 +180,15 @@ class TrainerSurface:
                     "planned for none; make it with Trainer(..., train_dataset=...)"
                 )
             self._planner.use_rows(self._reader.rows_of(dataset))
-            self.progress.work = work_of(self.run)
+            self.progress.work = work_of(self._run)
         setup.train_dataset = dataset
 
     @property
     def eval_dataset(self) -> object:
-        """Evaluation data as given: a set, several by name, or None.
+        """Evaluation data as given: a data set, a dictionary of several by name, or None.
 
-        Setting them reads their rows. Collective. ValueError for foreign ids, while `train` runs, and if
-        compute_metrics needs more logits than fit into memory; the old ones stay.
+        Setting new data reads their rows. Collective. ValueError while `train` runs, for token ids beyond the
+        vocabulary, and if the logits for compute_metrics do not fit into memory. The old data stay then.
         """
         return self._setup.eval_dataset
 
@@ -188,9 +204,9 @@ class TrainerSurface:
 
     @property
     def data_collator(self) -> Collator | None:
-        """Collator that makes the batches. Setting another one plans the rows again.
+        """Collator that makes the batches. Setting another collator plans the rows again.
 
-        ValueError while `train` runs, and for one that pads labels with what would be learned.
+        ValueError while `train` runs, and for a collator whose padding of labels would be learned.
         """
         return self._setup.data_collator
 
@@ -209,17 +225,17 @@ class TrainerSurface:
 
     @property
     def accelerator(self) -> Accelerator:
-        """Part of accelerate's object that exists here: place of the rank, a barrier."""
+        """Part of accelerate's Accelerator: numbers of this rank, a barrier, helpers for saving."""
         return Accelerator(launch(), self.args.device, self.is_fsdp_enabled)
 
     @property
     def deepspeed(self) -> bool | None:
-        """True with --deepspeed, when scripts call `save_model()`; else None."""
+        """True with --deepspeed, else None; FastChat's scripts then call `save_model()`."""
         return True if self.is_deepspeed_enabled else None
 
     @property
     def is_deepspeed_enabled(self) -> bool:
-        """True if a DeepSpeed file is given; the engine is fastsft's own."""
+        """True if --deepspeed is given, although fastsft's own engine trains."""
         return self.args.deepspeed_plan is not None
 
     @property
@@ -232,35 +248,36 @@ class TrainerSurface:
         return self.args.process_index == 0
 
     def is_local_process_zero(self) -> bool:
-        """True if this is the first rank of its machine."""
+        """True if this is local rank 0, the first rank of its machine."""
         return self.args.local_process_index == 0
 
     def add_callback(self, callback: object) -> None:
-        """Add an instance, or one made of a class, after the others."""
+        """Add a callback after the others: an instance, or a class, of which an instance is made."""
         self.callback_handler.add(callback)
 
     def pop_callback(self, callback: object) -> object:
-        """Remove the first of a class, or this instance, and return it; None if there is none."""
+        """Remove this instance, or the first instance of this class, and return it; None if there is none."""
         return self.callback_handler.pop(callback)
 
     def remove_callback(self, callback: object) -> None:
-        """Remove the first of a class, or this instance, if there is one."""
+        """Remove this instance, or the first instance of this class, if there is one."""
         self.callback_handler.pop(callback)
 
     def get_train_dataloader(self) -> DataLoader[Mapping[str, torch.Tensor]]:
-        """Return a torch DataLoader of this rank's micro-batches in training order, an epoch a pass.
+        """Return a torch DataLoader of this rank's micro-batches in training order; each pass is an epoch.
 
-        Batches are made by data_collator, else stacked and padded, and stay on the CPU. It reads one batch
-        ahead, and draws random numbers as transformers' loader does. ValueError without a train_dataset.
+        Batches are made by data_collator, or else padded and stacked; they are on the CPU. The loader reads
+        one batch ahead and draws random numbers, as transformers' does. ValueError without a train_dataset.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer: training requires a train_dataset, got None")
         return self._reader.train_loader()
 
     def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader[Mapping[str, torch.Tensor]]:
-        """Return a torch DataLoader in data-set order: of the trainer's set, one of its names, or another.
+        """Return a torch DataLoader of evaluation data, in the order of the data set.
 
-        ValueError without a data set.
+        eval_dataset: a data set, the name of one of the trainer's, or None for the trainer's only data set.
+        ValueError if there is none.
         """
         chosen = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(chosen, str):
@@ -275,7 +292,7 @@ class TrainerSurface:
         return self.get_test_dataloader(chosen)
 
     def get_test_dataloader(self, test_dataset: object) -> DataLoader[Mapping[str, torch.Tensor]]:
-        """Return a torch DataLoader of `test_dataset` in its order."""
+        """Return a torch DataLoader of `test_dataset`, in the order of the data set."""
         return self._reader.eval_loader(test_dataset)
 
     def _keep_paths(self) -> None:
@@ -283,18 +300,19 @@ class TrainerSurface:
             self._guard.keep_paths()
 
     def save_checkpoint(self) -> Path:
-        """Save `checkpoint-<step>` into `output_dir`, once a step; return its directory. Collective."""
-        return self.run.checkpoints.save()
+        """Save `checkpoint-<step>` into `output_dir`, once per step; return its directory. Collective."""
+        return self._run.checkpoints.save()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write a complete Hugging Face directory (default: `output_dir` of the arguments). Collective.
+        """Write the model as a Hugging Face directory, and upload it with --push_to_hub. Collective.
 
-        With --push_to_hub it is uploaded as well. RuntimeError when that fails, after the save.
+        output_dir: default is `output_dir` of the arguments. RuntimeError if the upload fails; the model is
+        saved then.
         """
         self._keep_paths()
         directory = output_dir or self.args.output_dir or "."
         with self.progress.phase("saving", f"the model to {directory}"):
-            save_model_directory(self.run, directory, "Trainer.save_model")
+            save_model_directory(self._run, directory, "Trainer.save_model")
         if not _internal_call:
             self.upload_saved(directory)
 
@@ -304,7 +322,7 @@ class TrainerSurface:
             self._upload(directory, "Model save")
 
     def push_to_hub(self, commit_message: str = "End of training", **_: object) -> CommitInfo | None:
-        """Save into `output_dir` and upload it. Collective. Returns huggingface_hub's CommitInfo on rank 0.
+        """Save the model into `output_dir` and upload it. Collective. Returns a CommitInfo on rank 0.
 
         Other arguments of transformers' method have no effect. ValueError without --push_to_hub.
         """
@@ -325,9 +343,9 @@ class TrainerSurface:
     ) -> None:
         """Write `state_dict` as a complete model directory, on the calling rank alone.
 
-        For scripts that gather `trainer.model.state_dict()` on all ranks and call this if
-        `args.should_save`; `save_model` needs neither. ValueError without weights on several ranks, and while
-        a checkpoint is being written.
+        For scripts that gather `trainer.model.state_dict()` on all ranks, and call this method on the rank
+        with `args.should_save`. `save_model` gathers by itself and is called on all ranks. ValueError if
+        `state_dict` is None in a run of several ranks, and while a checkpoint is being written.
         """
         directory = output_dir or self.args.output_dir or "."
         if state_dict is None and self.args.world_size > 1:
@@ -335,10 +353,10 @@ class TrainerSurface:
         if state_dict is None:
             self.save_model(directory)
             return
-        if self.run.checkpoints.saver.in_flight:
+        if self._run.checkpoints.saver.in_flight:
             raise ValueError("Trainer._save: a checkpoint is being written; use trainer.save_model()")
         with self.progress.phase("saving", f"the model to {directory}"):
-            save_given_weights(self.run, directory, state_dict)
+            save_given_weights(self._run, directory, state_dict)
 
     def save_state(self) -> None:
         """Write trainer_state.json into `output_dir`, on rank 0."""
@@ -360,15 +378,17 @@ class TrainerSurface:
             write_metrics(self.args.output_dir or ".", split, metrics, combined=combined)
 
     def create_model_card(self, *_: object, **__: object) -> None:
-        """Write README.md into `output_dir`, on rank 0, unless there is one; arguments have no effect."""
+        """Write README.md into `output_dir`, on rank 0, unless it exists; the arguments have no effect."""
         if self.is_world_process_zero():
             self._write_card(self._setup.output_dir)
 
     def _write_card(self, directory: Path) -> None:
-        write_model_card(self.run, directory)
+        write_model_card(self._run, directory)
 
-    if not TYPE_CHECKING:  # a type checker is to find names that are not there
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report missing names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with the way out."""
+            """Raise AttributeError, with advice for names of transformers' Trainer."""
+            if hasattr(type(self), name):  # a property that needs more than there is
+                raise AttributeError(f"Trainer.{name} is not there before Trainer.__init__ is called")
             raise AttributeError(missing(name))

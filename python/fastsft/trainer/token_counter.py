@@ -1,6 +1,6 @@
-"""Tokens that a run has read, for its logs: include_num_input_tokens_seen and include_tokens_per_second.
+"""Numbers of tokens for the logs: include_num_input_tokens_seen and include_tokens_per_second.
 
-Tokens are those of items with their padding, as transformers counts them; all ranks together.
+As in transformers, padding counts, and the numbers are sums over all ranks.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from fastsft.ranks import process_group as launcher
 
 
 class TokenCounter:
-    """Adds the tokens seen to log entries; with a time of start also the rate since then."""
+    """Adds the number of tokens seen to log entries, and at the end of a run tokens per second."""
 
     def __init__(self, args: TrainingArguments) -> None:
         self._is_on = args.include_num_input_tokens_seen != "no"
         self._at_start = 0
 
     def begin(self, state: TrainerState) -> None:
-        """Begin with the tokens that `state` has counted: a run, or its resumed part."""
+        """Measure tokens per second from the current count in `state` on; a resumed run begins above 0."""
         self._at_start = state.num_input_tokens_seen
 
     def add_to(self, logs: dict[str, Any], state: TrainerState, start_time: float | None) -> None:
-        """num_input_tokens_seen, and of a run since `start_time` train_runtime, train_tokens_per_second."""
+        """Add num_input_tokens_seen to `logs`, if asked for.
+
+        With `start_time`, the start of the run, also add train_runtime and train_tokens_per_second.
+        """
         if not self._is_on:
             return
         logs["num_input_tokens_seen"] = state.num_input_tokens_seen
@@ -42,10 +45,10 @@ class TokenCounter:
 def rate_of_run(
     args: TrainingArguments, plan: RunPlan, rows: TokenRows, seconds: float, tokens_read: float | None
 ) -> dict[str, float]:
-    """train_tokens_per_second of a whole run, when it is asked for.
+    """Return train_tokens_per_second of a whole run; {} without include_tokens_per_second.
 
-    By epochs all rows count once each; by steps a step counts as many rows as it has, of mean length.
-    tokens_read: of a run whose rows are read, as they were counted before it began.
+    Without --max_steps, all rows count once per epoch; with it, every row of a step counts the mean length.
+    tokens_read: the result of `count_tokens` if the rows are not native.
     """
     if not args.include_tokens_per_second:
         return {}
@@ -62,7 +65,8 @@ def rate_of_run(
 def count_tokens(args: TrainingArguments, reader: BatchReader, max_steps: int) -> float:
     """Count the tokens with padding that a run will read, by reading them, as transformers does.
 
-    An epoch of them, or with --max_steps the first batch; over all ranks; collective.
+    Collective. One epoch is read and multiplied by the number of epochs; with --max_steps, only the first
+    batch is read and multiplied by the number of batches. Sums over all ranks.
     """
     reads = reader.read()
     batches = [reads.take()] if args.max_steps > 0 else reads.rest()

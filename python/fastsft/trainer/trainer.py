@@ -29,7 +29,7 @@ from fastsft.trackers.tracker import make_trackers
 from fastsft.trainer import loop
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_for_trainer
 from fastsft.trainer.compat.accelerator import check_accelerate_state
-from fastsft.trainer.compat.guard import ScriptGuard
+from fastsft.trainer.compat.guard import ScriptGuard, is_opened
 from fastsft.trainer.compat.views import event_values
 from fastsft.trainer.evaluator import Evaluator, PredictionOutput
 from fastsft.trainer.events import DefaultFlow, Events
@@ -51,19 +51,21 @@ if TYPE_CHECKING:
 class Trainer(TrainerSurface):
     """Trains `model` on `train_dataset`. Arguments are in the order of transformers' Trainer.
 
-    model: a directory, fastsft.model.CausalLM, a causal language model of transformers, or a PeftModel of
-    one with LoRA; the last two have the trained weights when `train` returns (model/loaded_model.py,
-    lora/given_model.py). peft_config: a LoraConfig of adapters that `model` gets; it may be `model` itself
-    if it names its base (lora/attach.py). args: fastsft's TrainingArguments or transformers'.
-    Data sets yield FastChat-style items; eval_dataset may be None, or several by name. data_collator:
-    gets the batches that transformers would give it (data/collators.py). tokenizer or processing_class: saved
-    with the weights. compute_metrics, preprocess_logits_for_metrics: of evaluations (prediction.py).
-    callbacks: instances or classes with the events of transformers.
+    model: a directory, a fastsft.CausalLM, a causal language model of transformers, or a PeftModel of such a
+    model with LoRA. The last two have the trained weights when `train` returns (model/loaded_model.py,
+    lora/given_model.py). peft_config: a LoraConfig of adapters to add to `model`; a LoraConfig that names its
+    base model may also be given as `model` itself (lora/attach.py).
+    args: fastsft's TrainingArguments or transformers'.
+    train_dataset, eval_dataset: data sets of FastChat-style items; eval_dataset may also be a dictionary of
+    data sets by name, or None. data_collator: gets the batches that transformers would pass to it
+    (data/collators.py). tokenizer or processing_class: saved with the weights.
+    compute_metrics, preprocess_logits_for_metrics: used in evaluations (prediction.py).
+    callbacks: instances or classes with the events of transformers' TrainerCallback.
 
     All ranks must construct a Trainer and call the same methods in the same order.
-    ValueError for errors that would only show later (evaluation without data, an output_dir that takes no
-    files), and for arguments that have no place here: model_init, compute_loss_func, optimizers, overridden
-    steps.
+    ValueError for errors that would only show later, such as evaluation without data, or an output_dir that
+    cannot be written. ValueError also for model_init, compute_loss_func, optimizers and overridden methods of
+    the step, which the engine cannot use.
     """
 
     def __init__(
@@ -86,7 +88,8 @@ class Trainer(TrainerSurface):
         peft_config: object = None,
     ) -> None:
         setup, callbacks = self._setup, list(callbacks or ())
-        self._guard = ScriptGuard(self, setup) if script_may_run() else None
+        needs_guard = script_may_run() or type(self) is not Trainer or callbacks or not is_opened(model, args)
+        self._guard = ScriptGuard(self, setup) if needs_guard else None
         if self._guard is not None:
             self._guard.check_constructor(
                 model_init=model_init, compute_loss_func=compute_loss_func,
@@ -106,7 +109,7 @@ class Trainer(TrainerSurface):
         self._attach(callbacks, eval_dataset)
 
     def _meet(self, callbacks: list[object], *given: object) -> None:
-        """Meet the other ranks and compare what was given. Collective."""
+        """Meet the other ranks, and compare the constructor's arguments with theirs. Collective."""
         names = ("train_dataset", "eval_dataset", "compute_metrics", "preprocess_logits_for_metrics")
         with deadline(self.args, "init"):
             meet_for_trainer(self.args, callbacks, **dict(zip(names, given, strict=True)))
@@ -148,7 +151,7 @@ class Trainer(TrainerSurface):
         setup, args, planner = self._setup, self.args, self._planner
         has_data = setup.train_dataset is not None
         self.progress = Progress(args, work=None)
-        self.callback_handler = events = Events(args, self._guard.around) if self._guard else Events(args)
+        self._events = events = Events(args, self._guard.around) if self._guard else Events(args)
         source = str(getattr(setup.model, "source_directory", ""))
         reports = [*make_trackers(args.report_to), LossReports(args.run_name or str(args.output_dir), source)]
         for callback in (DefaultFlow(), *reports, *callbacks, self.progress):
@@ -156,9 +159,9 @@ class Trainer(TrainerSurface):
         self._evaluator = Evaluator(
             setup, self._reader, events, self.progress, lambda logs: self.log(logs), self._build_time
         )
-        self.run = self._new_run()
+        self._run = self._new_run()
         if has_data:
-            self.progress.work = work_of(self.run)
+            self.progress.work = work_of(self._run)
             planner.rows.check_for(setup.model, setup.engine.vocab_size)
         self._set_evaluation(eval_dataset)
         if self._guard is not None:
@@ -166,11 +169,11 @@ class Trainer(TrainerSurface):
         events.fire("on_init_end")
 
     def _new_run(self) -> Run:
-        events, guard = self.callback_handler, self._guard
+        events, guard = self._events, self._guard
         run = Run(
             self._setup, self._planner, self._reader, self._evaluator, events, self.progress, self.uploads,
             refused_stop=guard.refused_stop if guard else lambda: None, keep_paths=self._keep_paths,
-            log=self.log_step, evaluate=self._evaluate_in_training,
+            log=self.log_step, evaluate=self._evaluate_in_training, save=self.save_checkpoint,
         )  # fmt: skip
         events.attach(run.state, lambda: event_values(run))
         return run
@@ -181,20 +184,22 @@ class Trainer(TrainerSurface):
         trial: object = None,
         ignore_keys_for_eval: Sequence[str] | None = None,
     ) -> TrainOutput:
-        """Run to the end. Collective. trial is refused; ignore_keys_for_eval: for `evaluate`.
+        """Train to the last step. Collective.
 
-        resume_from_checkpoint: True for the newest checkpoint of `output_dir`, a directory, or None. Unless
-        it is True, checkpoints of `output_dir` that the run does not follow are put aside (checkpoint.py).
-        ValueError when there is none, when another run holds `output_dir`, and for changed arguments that the
-        engine was made for (compat/changes.py); others are planned again. RunStoppedError for bad
-        numbers and wrong bits (runtime/errors.py). A signal saves a checkpoint and leaves with status 128 +
-        its number; Ctrl-C in a script is a KeyboardInterrupt, and the model that was given has the weights.
+        resume_from_checkpoint: the directory of a checkpoint, True for the newest one of `output_dir`, or
+        None. Unless it is True, checkpoints of `output_dir` that the run does not continue are archived
+        (checkpoint/start.py). trial: must be None. ignore_keys_for_eval: ignore_keys of `evaluate`.
+        Arguments that were changed since the Trainer was made are planned again; ValueError if the engine
+        depends on them (compat/changes.py). ValueError also if there is no checkpoint for True, or if another
+        run uses `output_dir`. RunStoppedError for bad numbers and wrong bits (runtime/errors.py).
+        After a signal, a checkpoint is saved, and the process ends with status 128 + the signal's number.
+        Ctrl-C in a script raises KeyboardInterrupt; the given model then has the current weights.
         """
         self._check_train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         with run_lock(self.args.output_dir or "."), self._training():
             self._setup.fixed.begin(self.args)
             checkpoint = checkpoint_to_resume(self.args.output_dir or ".", resume_from_checkpoint)
-            self.run = run = self._new_run()
+            self._run = run = self._new_run()
             start(run, checkpoint, is_automatic=resume_from_checkpoint is True)
             loop.train(run)
             return self._finish(run)
@@ -202,15 +207,15 @@ class Trainer(TrainerSurface):
     def _check_train(
         self, resume: bool | str | None, trial: object, ignore_keys: Sequence[str] | None
     ) -> None:
-        """Check the call of `train`, and plan again for data and arguments that changed. Collective."""
+        """Check the call of `train`, and plan again if data or arguments have changed. Collective."""
         setup, args = self._setup, self.args
         if setup.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
         args._order_seed = setup.fixed.order_seed(torch.initial_seed())
         if self._guard is not None:
-            self._guard.before_train(self._planner, self.callback_handler, trial, resume)
+            self._guard.before_train(self._planner, self._events, trial, resume)
         if self._planner.refresh_rows():
-            self.progress.work = work_of(self.run)
+            self.progress.work = work_of(self._run)
         check_before_training(setup.model, self.args, setup.eval_dataset)
         self._evaluator.check_memory(self._evaluator.rows)
         self._ignore_keys = ignore_keys
@@ -219,11 +224,11 @@ class Trainer(TrainerSurface):
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        """Mark the model, and the events of a script, as those of a running train()."""
+        """Mark the model as being trained, and let the guard follow changes by callbacks, while open."""
         setup = self._setup
         setup.is_training = setup.has_trained = setup.model.engine_owns_weights = True
         if self._guard is not None:
-            self._guard.begin(self.callback_handler)
+            self._guard.begin(self._events)
         try:
             yield
         finally:
@@ -233,9 +238,9 @@ class Trainer(TrainerSurface):
                 self._guard.end()
 
     def _finish(self, run: Run) -> TrainOutput:
-        """Log the metrics of the whole run."""
+        """Log the metrics of the whole run, and return them."""
         plan, runtime, train_loss = run.plan, time.monotonic() - run.start_time, run.stepper.losses.mean()
-        # transformers has all samples, steps and tokens of the plan over the time of this process.
+        # transformers divides all samples, steps and tokens of the plan by the time of this process alone.
         seconds = max(runtime, 1e-9) / max(1 - run.first_step / max(plan.max_steps, 1), 1e-9)
         metrics = {
             "train_runtime": round(runtime, 4),
@@ -250,28 +255,33 @@ class Trainer(TrainerSurface):
         return TrainOutput(run.state.global_step, train_loss, metrics)
 
     def checkpoint_to_resume(self, wanted: bool | str | None) -> str | None:
-        """Return the checkpoint that `train(wanted)` resumes from, checked to be of this run. Collective.
+        """Return the checkpoint from which `train(wanted)` would resume, or None. Collective.
 
-        Micro-batches are cut as in the checkpoint from here on. ValueError as `train`.
+        From here on, micro-batches are formed as in that checkpoint. ValueError if the checkpoint does not
+        fit this run, or if there is none for True.
         """
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", wanted)
         if checkpoint is not None:
-            check_checkpoint(self.run, checkpoint)
+            check_checkpoint(self._run, checkpoint)
         return checkpoint
 
     def log_step(self, logs: dict[str, float]) -> None:
-        """Call `log`, with the time of start unless a subclass has the signature of old releases."""
+        """Call `log` with the run's start time, unless a subclass overrides it without that parameter.
+
+        Old releases of transformers had no such parameter.
+        """
         if len(inspect.signature(self.log).parameters) > 1:
-            self.log(logs, self.run.start_time)
+            self.log(logs, self._run.start_time)
         else:
             self.log(logs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the epoch, keep the values unrounded in `state.log_history`, and tell the callbacks.
+        """Add the epoch to `logs`, append them to `state.log_history`, and fire on_log.
 
-        start_time: of the run, when tokens are counted; their rate is added then.
+        Values are not rounded. start_time: start of the run; if tokens are counted, tokens per second are
+        added.
         """
-        run = self.run
+        run = self._run
         if run.state.epoch is not None:
             logs["epoch"] = run.state.epoch
         run.counter.add_to(logs, run.state, start_time)
@@ -284,14 +294,14 @@ class Trainer(TrainerSurface):
         ignore_keys: Sequence[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Compute the loss on `eval_dataset` (default: the trainer's) and log it. Collective.
+        """Compute and log the loss on `eval_dataset`, and the metrics of compute_metrics. Collective.
 
-        With compute_metrics also the metrics that it makes of the predictions, unless --prediction_loss_only.
-        eval_dataset: a data set, several in a dictionary, or the name of one of the trainer's. Each of
-        several is a call of this method, as in transformers, and is logged under `<prefix>_<name>`; all
-        metrics are returned. Rows without labels have no loss. ignore_keys: outputs that predictions do not
-        have there. ValueError without data.
-        Arguments that were changed since the Trainer was made count, or are refused as by `train`.
+        eval_dataset: a data set, a dictionary of several, or the name of one of the trainer's; default: the
+        trainer's. Several data sets are evaluated by one call of this method each, as in transformers, with
+        the prefixes `<metric_key_prefix>_<name>`; the metrics of all are returned. Rows without labels have
+        no loss. compute_metrics is not called with --prediction_loss_only. ignore_keys: names of outputs that
+        transformers would leave out of predictions. ValueError without data.
+        Arguments that were changed since the Trainer was made are used, or refused as by `train`.
         """
         chosen = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(chosen, Mapping):
@@ -302,11 +312,11 @@ class Trainer(TrainerSurface):
                 metrics.update(self.evaluate(given, ignore_keys=ignore_keys, metric_key_prefix=prefix))
             return metrics
         if self._guard is not None:
-            self._guard.before_evaluation("evaluate", self._planner, self.callback_handler)
+            self._guard.before_evaluation("evaluate", self._planner, self._events)
         return self._evaluator.evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def _evaluate_in_training(self) -> dict[str, float]:
-        """Call `evaluate` as `train` does; a subclass may have overridden it."""
+        """Evaluate for `train`, through the public method, since a subclass may override it."""
         keys = self._ignore_keys
         return self.evaluate() if keys is None else self.evaluate(ignore_keys=keys)
 
@@ -315,11 +325,11 @@ class Trainer(TrainerSurface):
     ) -> PredictionOutput:
         """Return predictions, labels and metrics of `test_dataset`; nothing is logged. Collective.
 
-        Predictions are the logits of all rows, or what preprocess_logits_for_metrics makes of them; with
-        --prediction_loss_only there are none. Rows without labels have predictions alone. ValueError if
-        they do not fit into memory. For replies, load the saved model in a library that generates text.
-        ignore_keys: as `evaluate`.
+        Predictions are the logits of all rows, or the results of preprocess_logits_for_metrics; None with
+        --prediction_loss_only. Rows without labels have only predictions. ValueError if the predictions do
+        not fit into memory. To generate replies, load the saved model in a library that generates text.
+        ignore_keys: as in `evaluate`.
         """
         if self._guard is not None:
-            self._guard.before_evaluation("predict", self._planner, self.callback_handler)
+            self._guard.before_evaluation("predict", self._planner, self._events)
         return self._evaluator.predict(test_dataset, ignore_keys, metric_key_prefix)

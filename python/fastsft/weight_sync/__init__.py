@@ -1,8 +1,8 @@
-"""Weights to rollout engines: sharded save, upload and broadcast for RL training. docs/weight_sync.md."""
+"""Sharded save, upload and broadcast of weights to rollout engines, for RL training (docs/weight_sync.md)."""
 
 from fastsft.runtime.imports import lazy_names
 
-# Loaded when asked for: importing fastsft.weight_sync imports neither torch nor Ray.
+# Modules are imported at first use, so that importing fastsft.weight_sync imports neither torch nor Ray.
 _HOMES = {
     "CheckpointCoordinator": "coordinator",
     "CheckpointMonitor": "monitor",

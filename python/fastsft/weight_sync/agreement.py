@@ -1,6 +1,4 @@
-"""AllOrNone of the trainer ranks, through their store, around a transfer: all make the same call, and all
-succeed or all raise.
-"""
+"""Agreement of the trainer ranks, through their store, on a transfer: all ranks succeed, or all raise."""
 
 from __future__ import annotations
 
@@ -21,24 +19,24 @@ _KINDS = {
 class TransferAgreement:
     """A `with` block around all work of a rank for a transfer, from `agree` to `settle`. Collective.
 
-    occasion: name of the function, the same on every rank. what: for messages. deadline_s: how long absent
-    ranks are waited for, and the store.
+    occasion: name of the calling function, the same on every rank. what: phrase that begins error messages.
+    deadline_s: seconds to wait for absent ranks, and for the store.
     """
 
     def __init__(self, engine: Engine, occasion: str, what: str, deadline_s: float) -> None:
         self._rank, self._world_size = ranks_of(engine)
         self._what = what
-        self._expected = ["facts", "hash", "outcome"]  # posts that the others wait for
+        self._expected = ["facts", "hash", "outcome"]  # kinds of posts that the other ranks still wait for
         self._posts = StoreExchange(occasion, _KINDS, self._rank, self._world_size, deadline_s)
 
     def __enter__(self) -> TransferAgreement:
         return self
 
     def agree(self, facts: Mapping[str, object], **own: object) -> list[Message]:
-        """Return every rank's `own`, in order of rank, before the first collective.
+        """Compare `facts`; return the posts of all ranks, in order of rank, with their `own` values.
 
-        ValueError, on every rank, if the facts of two ranks differ, naming both. RuntimeError or ValueError
-        if a rank failed before it came here, or did not come.
+        Called before the first collective. ValueError on every rank if facts differ between ranks, with both
+        values. RuntimeError or ValueError if a rank has failed before this call, or does not make it.
         """
         if self._world_size == 1:
             return [own]
@@ -47,7 +45,7 @@ class TransferAgreement:
         return posts
 
     def agree_on_plan(self, plan: SyncPlan) -> None:
-        """ValueError, on every rank, if plans differ; it names the rank and the first difference."""
+        """Raise ValueError on every rank if plans differ, with the rank and the first difference."""
         if self._world_size == 1:
             return
         hashes = [post["hash"] for post in self._exchange("hash", {"hash": plan.hash})]
@@ -60,15 +58,15 @@ class TransferAgreement:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """Let the block take any time: the others wait for this rank while its process lives."""
+        """Allow the block to take any time: other ranks wait for this rank while its process lives."""
         with self._posts.alive():
             yield
 
     def settle(self, what: str, error: BaseException | None) -> None:
-        """End the transfer `what`, which failed here with `error`, if not None. A barrier.
+        """End the transfer on all ranks: all return, or all raise with the reason of the first failed rank.
 
-        All ranks return, or all raise the reason of the first rank that failed; a rank's own error is the
-        cause.
+        what: phrase that begins error messages. error: this rank's error, which becomes the cause; None if it
+        has succeeded. Waits for all ranks.
         """
         self._what = what
         outcome = {} if error is None else {"failed": _failure(error)}
@@ -81,19 +79,22 @@ class TransferAgreement:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            with contextlib.suppress(RuntimeError):  # the store is gone: the error itself says more
+            with contextlib.suppress(RuntimeError):  # the store has gone; the error in flight is more useful
                 for expected in self._expected:
                     self._posts.post(expected, failed=_failure(error))
         self._posts.leave()
 
     def _exchange(self, kind: str, content: Message, own: BaseException | None = None) -> list[Message]:
-        """Return the posts of all ranks if none failed. own: the error of this rank."""
+        """Post `content`, and return the posts of all ranks; raise if any failed.
+
+        own: the error of this rank.
+        """
         try:
             self._posts.post(kind, **content)
             collect = self._posts.collect_patiently if kind == "outcome" else self._posts.collect_all
             posts = collect(kind)
         except RuntimeError as error:
-            # A late rank finds that this one has gone, not what it posted.
+            # The message has this rank's own failure, too: late ranks may not have read its post.
             before = "" if own is None else f"; before that, rank {self._rank} failed: {own}"
             raise RuntimeError(f"{self._what}: {error}{before}") from (own or error)
         self._expected = self._expected[1:]
@@ -123,19 +124,19 @@ def _failure(error: BaseException) -> tuple[bool, str]:
 
 
 def check_grows(what: str, version: int, before: int) -> None:
-    """ValueError, the same on every rank, unless a version grows."""
+    """Raise ValueError, the same on every rank, unless `version` is above `before`."""
     if version <= before:
         raise ValueError(f"{what}: version {version} is not newer than {before}, which receivers have")
 
 
 def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
-    """Say how the plan of `rank`, `second`, differs from rank 0's, `first`."""
+    """Return a message about how `second`, the plan of `rank`, differs from `first`, the plan of rank 0."""
     difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
     return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
 
 
 def ranks_of(engine: Engine) -> tuple[int, int]:
-    """Return rank and number of ranks of the trainer, also of an engine that is not built yet."""
+    """Return (rank, world size) of the trainer, even if its engine is not built yet."""
     import torch.distributed as dist
 
     joined = dist.is_available() and dist.is_initialized()

@@ -1,4 +1,4 @@
-"""fsdp_sync_weight_nccl sends whole weights to rollout engines; WeightReceiver is the other end."""
+"""Broadcast of whole weights to rollout engines: fsdp_sync_weight_nccl sends, and WeightReceiver receives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHAT = "the handshake"
 
 
 def offer(transport: Transport, plan: SyncPlan, header: Message) -> None:
-    """Offer a transfer to the receivers. RuntimeError if one refuses, with its words."""
+    """Offer a transfer to the receivers. RuntimeError, with the reason, if a receiver refuses."""
     transport.announce({**header, "hash": plan.hash, "generation": transport.generation})
     answers = transport.vote({}, _WHAT)
     if any(answer.get("other_plan") for answer in answers):
@@ -32,9 +32,9 @@ def offer(transport: Transport, plan: SyncPlan, header: Message) -> None:
 
 
 def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str | None]) -> Message:
-    """Accept a transfer; return the sender's header. RuntimeError if this or another receiver refuses.
+    """Answer an offer, and return the sender's header. RuntimeError if this or another receiver refuses.
 
-    check: returns the reason to refuse a header, or None.
+    check: returns a reason to refuse the header, or None to accept it.
     """
     header = transport.announce({})
     why = check(header)
@@ -46,7 +46,7 @@ def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str 
 
 
 def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) -> None:
-    """Send the sender's plan to all, so that receivers with another plan name a difference; always raises."""
+    """Send the sender's plan to all receivers, so that they report a difference. Always raises."""
     text = plan.to_json().encode() if own is None else b""
     length = int(transport.announce({"bytes": len(text)})["bytes"])
     data = (
@@ -83,20 +83,23 @@ def fsdp_sync_weight_nccl(
     checksum: bool = True,
     announce: Callable[[Message], object] | None = None,
 ) -> int:
-    """Broadcast the whole weights of `engine.module`. Collective over the trainer ranks. Returns the version.
+    """Broadcast the whole weights of `engine.module`, and return their version.
 
-    Only trainer rank 0 belongs to `model_update_group` (a process group, or a `WeightGroup`), as its rank 0;
-    elsewhere it may be None. mode: "trinity" (a broadcast a tensor), "vllm_packed", "sglang", "native", or
-    "native_multiroot", for which every trainer rank gives a group of its own with all receivers.
-    Names, order, dtypes and shapes are those of `sync_plan`: parameters, with `send_buffers` also persistent
-    buffers; if an engine has `get_per_tensor_param`, and FSDP1 does not wrap it, the tensors that it yields.
+    Collective over the trainer ranks. model_update_group: a process group or `WeightGroup` with trainer rank
+    0 as its rank 0 and the receivers as other ranks; None on other trainer ranks. mode: "trinity" (one
+    broadcast per tensor), "vllm_packed", "sglang", "native", or "native_multiroot", for which every trainer
+    rank passes its own group with all receivers. Names, order, dtypes and shapes are those of `sync_plan`.
+    The tensors are the parameters, with `send_buffers` also the persistent buffers; or, if the engine has
+    `get_per_tensor_param` and FSDP1 does not wrap its module, the tensors that this method yields.
 
-    deadline_s: limit of every single wait, past which a RuntimeError ends the group. version: must grow;
-    None: one more than the last that a trainer rank or a member of the group knows. handshakes: begin with an
-    agreement on plan and version, as the receivers' `handshakes` say; None: if the group is a `WeightGroup`,
-    which both ends made; False for other programs' receivers in such a group. If a rank fails, all trainer
-    ranks raise its reason.
-    Contract: docs/spec/weight_sync.md, sections 1.3 and 4.4.
+    save_dtype: dtype of sent parameters; None keeps each tensor's own. bucket_bytes: size of a bucket, chunk
+    or batch. deadline_s: limit of each single wait in seconds, after which the group ends with a
+    RuntimeError. version: must be above earlier versions; None: one more than the newest version that any
+    trainer rank or member of the group knows. handshakes: whether ranks first agree on plan and version; it
+    must equal the receivers' `handshakes`. None: True for a `WeightGroup`. Pass False if such a group has
+    receivers of another program. checksum: compare checksums of the native modes' buckets. announce: called
+    with each SGLang request. If a rank fails, all trainer ranks raise its reason. Contract:
+    docs/spec/weight_sync.md, sections 1.3 and 4.4.
     """
     with (
         TransferAgreement(engine, "broadcast", "sending weights", deadline_s) as opening,
@@ -131,7 +134,7 @@ def fsdp_sync_weight_nccl(
         try:
             opening.settle(f"sending version {version}", error)
         finally:
-            error = None  # holds this frame: a cycle would keep the group until a full collection
+            error = None  # breaks a reference cycle, which would keep the group alive
         state.broadcast = version
     return version
 
@@ -139,9 +142,9 @@ def fsdp_sync_weight_nccl(
 def _agreed_version(
     opening: TransferAgreement, state: EngineState, version: int | None, known: int, facts: Message
 ) -> int:
-    """Return the given version, or one that is new to all ranks and receivers, also after a late failure.
+    """Return `version` or, if it is None, a version that is new to all ranks and receivers.
 
-    known: the newest version that this rank has heard of.
+    known: the newest version that this rank knows, including one that was sent before a rank failed.
     """
     if version is not None:
         version = whole_number("version", version)
@@ -151,12 +154,12 @@ def _agreed_version(
 
 
 def shakes_hands(mode: Mode, asked: bool | None, transport: Transport) -> bool:
-    """True if a sync begins with an agreement on plan and version, on both ends alike."""
+    """True if a sync begins with an agreement on plan and version. Sender and receivers must get the same."""
     return mode.handshakes or (transport.is_ours if asked is None else asked)
 
 
 def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> Message:
-    """Return the facts that receivers compare with their own; with the root only if there are several."""
+    """Return the facts that receivers compare with their own settings."""
     header = {"mode": mode, "version": options.version, "bucket_bytes": options.bucket_bytes}
     if sync_mode(mode).every_rank:
         header |= {"root": source.rank, "roots": source.world_size}
@@ -166,10 +169,10 @@ def _header(mode: str, options: SyncOptions, source: BroadcastSource) -> Message
 def sync_plan(
     engine: Engine, *, save_dtype: str | None = None, send_buffers: bool = False, deadline_s: float = 600.0
 ) -> SyncPlan:
-    """Return the plan of a `fsdp_sync_weight_nccl` with these options, for receivers. Collective.
+    """Return the plan of `fsdp_sync_weight_nccl` with these options, for receivers. Collective.
 
-    ValueError, on every rank, if ranks have different models, naming the rank and the first difference.
-    deadline_s: how long ranks wait for each other.
+    deadline_s: seconds that ranks wait for each other. ValueError on every rank if ranks have different
+    models, with the rank and the first difference.
     """
     with (
         TransferAgreement(engine, "plan", "planning", deadline_s) as opening,
@@ -195,14 +198,14 @@ def _transport(group: object, deadline_s: float, source: BroadcastSource) -> Tra
 
 
 class WeightReceiver:
-    """Takes part in syncs as a rank above 0 of `group`, a process group or a `WeightGroup`.
+    """Receives syncs as a rank above 0 of `group`, a process group or a `WeightGroup`.
 
-    For mode "native_multiroot" `group` is a list: one with each trainer rank, in their order. plan: a
-    `SyncPlan`, or metadata as Trinity's Synchronizer gives it. load: called with lists of (name, tensor) as
-    they arrive. mode and bucket_bytes: the sender's. handshakes: as the sender's; None: if each group is a
-    `WeightGroup`. deadline_s: of every single wait.
-    `dirty` is true from the first byte of a sync until its end: the loaded weights may be a mixture of two
-    versions, and must not serve before a sync has succeeded.
+    group: for mode "native_multiroot" a list with one group per trainer rank, in order of rank. plan: a
+    `SyncPlan`, or metadata as Trinity's Synchronizer returns them. load: called with lists of (name, tensor)
+    as tensors arrive. mode, bucket_bytes and handshakes: must equal the sender's; handshakes None: True if
+    each group is a `WeightGroup`. deadline_s: limit of each single wait in seconds. `dirty` is True from the
+    first byte of a sync until its end. The loaded weights may then mix two versions, and must not be used
+    before a sync has succeeded.
     """
 
     def __init__(
@@ -231,9 +234,9 @@ class WeightReceiver:
         self._shares: list[RowShard] = []
 
     def receive(self) -> int:
-        """Take part in one sync. Return the loaded version, counted here if the mode sends none.
+        """Receive one sync, and return its version; without handshakes, the version is counted here.
 
-        RuntimeError if it failed, was refused, or a wait took longer than the deadline.
+        RuntimeError if the sync fails or is refused, or if a wait exceeds the deadline.
         """
         transports = [Transport(group, self._deadline_s, self._device) for group in self._groups]
         versions = {1 + max(self.version, transports[0].version)}
@@ -292,7 +295,10 @@ class WeightReceiver:
 
 
 def _together(works: list[Callable[[], T]]) -> list[T]:
-    """Run each work on a thread of its own. Return the results, or raise the first failure at the end."""
+    """Call each of `works` on its own thread.
+
+    Return the results, or raise the first failure after all end.
+    """
     if len(works) == 1:
         return [works[0]()]
     with ThreadPoolExecutor(len(works), thread_name_prefix="weights-from-root") as threads:

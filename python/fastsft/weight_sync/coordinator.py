@@ -1,4 +1,4 @@
-"""CheckpointCoordinator: saves in the background, with the calls of Trinity's coordinator."""
+"""CheckpointCoordinator: saves in the background, with the interface of Trinity's coordinator."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from fastsft.weight_sync.interfaces import ReplacedError, raise_once
 
 _LOGGER = logging.getLogger(__name__)
 _LEASE_PER_HEARTBEAT = 6.0
-_ANSWER_S = 60.0  # for calls of the monitor that wait for no other writer
+_ANSWER_S = 60.0  # limit for calls of the monitor that do not wait for other writers
 Save = Callable[[], object]
 
 
 class CheckpointCoordinator:
-    """Runs saves on threads and tells a monitor before and after each.
+    """Runs saves on threads, and notifies a monitor before and after each.
 
-    checkpoint_monitor: a `CheckpointMonitor`, Trinity's, or the handle of such a Ray actor; None: nobody is
-    told. A failed save is kept: `wait_all` raises it, or the next save, which is under way nevertheless.
-    heartbeat_s: seconds between signs of life to a monitor that takes them. deadline_s: how long a call waits
-    for an earlier save to end, and a save for its turn to write.
+    checkpoint_monitor: a `CheckpointMonitor`, Trinity's monitor, or a Ray actor handle of either; None: no
+    notifications. heartbeat_s: seconds between heartbeats to a monitor that supports them. deadline_s:
+    seconds that a call waits for an earlier save to end, and that a save waits for its turn to write. The
+    error of a failed save is raised by `wait_all`, or by the call that begins the next save, after it has
+    begun.
     """
 
     def __init__(
@@ -37,26 +38,26 @@ class CheckpointCoordinator:
         self._failures: list[BaseException] = []
 
     def save_async(self, name: str, save_fn: Save, global_step: int, is_state_dict: bool = False) -> None:
-        """Run `save_fn` on a thread, after the earlier save of this name has ended.
+        """Call `save_fn` on a thread, after the earlier save with this `name` has ended.
 
-        If it will never be called, its method `abandon(error)` is, if it has one. RuntimeError when the
-        earlier save has not ended within the deadline.
+        If `save_fn` can never be called, `save_fn.abandon(error)` is called instead, if it exists.
+        RuntimeError if the earlier save does not end within the deadline.
         """
         self._begin(name, lambda: self._save(save_fn, global_step, is_state_dict), save_fn)
 
     def save_sync(self, save_fn: Save, global_step: int, is_state_dict: bool = False) -> None:
-        """Run `save_fn` here, between the same calls of the monitor; raises what it raises."""
+        """Call `save_fn` on this thread, with the same notifications. Raises the error of `save_fn`."""
         self._save(save_fn, global_step, is_state_dict)
         self._raise_failures(len(self._failures))
 
     def attach(self, name: str, work: Save) -> None:
-        """Run `work` as `save_async` does, but tell no monitor; its failure is kept alike."""
+        """Call `work` on a thread as `save_async` does, but without notifications."""
         self._begin(name, work, work)
 
     def wait_all(self, timeout: float | None = None) -> None:
-        """Wait for every save. Raises the first failure that nobody has raised yet.
+        """Wait for all saves. Raise the first failure that has not been raised yet.
 
-        timeout: seconds, None: the coordinator's deadline; RuntimeError when a save is still running then.
+        timeout: seconds; None: the coordinator's deadline. RuntimeError if a save is still running after it.
         """
         end = time.monotonic() + (self._deadline_s if timeout is None else timeout)
         for name in list(self._threads):
@@ -71,7 +72,7 @@ class CheckpointCoordinator:
         state_dict_thread_count: int = 0,
         checkpoint_thread_count: int = 0,
     ) -> None:
-        """Tell the monitor how many saves of the step there are, and that there will be no more."""
+        """Notify the monitor of the number of saves of the step, and that there will be no more."""
         counts = {
             "state_dict_thread_count": state_dict_thread_count,
             "checkpoint_thread_count": checkpoint_thread_count,
@@ -85,7 +86,7 @@ class CheckpointCoordinator:
     def _begin(self, name: str, work: Save, save_fn: object) -> None:
         try:
             self._join(name, time.monotonic() + self._deadline_s)
-            earlier = len(self._failures)  # a failure of the save that begins here belongs to the next call
+            earlier = len(self._failures)  # failures of the save that begins here are raised by the next call
             thread = threading.Thread(target=self._keep_failure, args=(name, work), name=f"save-{name}")
             thread.start()
         except BaseException as error:
@@ -112,7 +113,7 @@ class CheckpointCoordinator:
             _FAILED.add(self)
 
     def _raise_failures(self, count: int) -> None:
-        """Raise the first of the `count` oldest failures that nobody has raised yet."""
+        """Raise the first of the `count` oldest failures that has not been raised yet."""
         for _ in range(count):
             failure = self._failures.pop(0)
             if not self._failures:
@@ -125,7 +126,7 @@ class CheckpointCoordinator:
             save_fn()
             return
         node_id, job_id = remote.runtime_ids()
-        # An unmodified monitor knows neither leases nor failures, and its calls stay as they are.
+        # Trinity's own monitor supports neither leases nor failures, so it gets only Trinity's calls.
         extended = remote.has_method(monitor, "notify_failed")
         who: Message = {"node_id": node_id, "job_id": job_id}
         lease: Message = {"lease_s": self._heartbeat_s * _LEASE_PER_HEARTBEAT} if extended else {}
@@ -150,7 +151,7 @@ class CheckpointCoordinator:
 
 @contextlib.contextmanager
 def _heartbeats(monitor: object, told: Message, every: float) -> Iterator[None]:
-    """Tell the monitor every so many seconds, while the block runs, that the save goes on."""
+    """Send a heartbeat to the monitor every `every` seconds while the block runs."""
     done = threading.Event()
 
     def beat() -> None:
@@ -166,7 +167,7 @@ def _heartbeats(monitor: object, told: Message, every: float) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join(_ANSWER_S)  # no thread may be in Ray's code when the interpreter ends
+        thread.join(_ANSWER_S)  # no thread may run Ray's code when the interpreter exits
 
 
 def _abandon(save_fn: object, error: BaseException) -> None:
@@ -175,7 +176,7 @@ def _abandon(save_fn: object, error: BaseException) -> None:
 
 
 def _say_what_failed() -> None:
-    """Log failures that nobody has raised, at exit, when the interpreter has joined the saves' threads."""
+    """Log, at exit, failures that were never raised; the interpreter has joined the threads by then."""
     for coordinator in list(_FAILED):
         try:
             coordinator.wait_all()

@@ -1,7 +1,7 @@
-"""DTensors made whole on every rank, many at a time, and the rows of them that a rank holds.
+"""Gathering of DTensors on every rank, many in one all-gather, and access to a rank's own rows.
 
-DTensors that are cut into rows over one mesh are gathered together: an all-gather for each would cost more
-than the bytes of most tensors do.
+DTensors whose rows are sharded over one mesh are gathered together, because most tensors are so small that
+separate all-gathers would take longer than the transfer of their bytes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
-# A batch ends with the whole tensor that passes this. Small: a processor's cache holds it, and malloc hands
-# the same memory out again instead of new pages.
+# A batch ends with the tensor that exceeds this size. It is small enough for a processor's cache, and for
+# malloc to reuse memory instead of mapping new pages.
 BATCH_BYTES = 1 << 22
-DIRECT_BYTES = 1 << 18  # a tensor this large, whose rows divide evenly, is gathered where it will be
+DIRECT_BYTES = 1 << 18  # larger tensors with evenly divided rows are gathered in place
 
 
 class Batch:
-    """Tensors in their order that become whole together: DTensors of one mesh, cut into rows, and plain ones.
+    """Consecutive tensors that are gathered together.
 
-    Every rank makes the same batches: they follow from shapes, dtypes and placements alone.
+    They are plain tensors, and DTensors whose rows are sharded over one mesh. All ranks make the same
+    batches, which depend on shapes, dtypes and placements only.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
         self._mesh: DeviceMesh | None = None
-        self._named: list[tuple[str, torch.Tensor | None]] = []  # None: of `_rows`
+        self._named: list[tuple[str, torch.Tensor | None]] = []  # None: the next tensor of `_rows`
         self._rows: list[torch.Tensor] = []
         self._shapes: list[torch.Size] = []
 
@@ -53,7 +54,7 @@ class Batch:
         self._shapes.append(tensor.shape)
 
     def whole(self) -> list[Named]:
-        """Return the whole tensors. Collective over the mesh, if there is one."""
+        """Return the whole tensors. Collective over the mesh, if the batch has DTensors."""
         joined = iter(self._gather() if self._rows else ())
         return [(name, next(joined) if tensor is None else tensor) for name, tensor in self._named]
 
@@ -71,7 +72,7 @@ class Batch:
 
 
 def whole_tensors(tensors: Iterable[Named]) -> Iterator[list[Named]]:
-    """Yield the whole tensors in their order, a list for each gather. Collective if there are DTensors."""
+    """Yield the whole tensors in order, one list per gather. Collective if there are DTensors."""
     batch = Batch()
     for name, tensor in tensors:
         mesh, gather = None, None
@@ -106,12 +107,12 @@ def _gather_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """View a tensor as bytes: gloo does not know every dtype."""
+    """Return a tensor's bytes as a view, because gloo does not support every dtype."""
     return tensor.view(-1).view(torch.uint8)
 
 
 def row_mesh(tensor: DTensor) -> DeviceMesh | None:
-    """Return the one-dimensional mesh over which a DTensor is cut into rows; None for any other layout."""
+    """Return the one-dimensional mesh over which a DTensor's rows are sharded; None for other layouts."""
     from torch.distributed.tensor import Shard
 
     spec = tensor._spec
@@ -119,7 +120,7 @@ def row_mesh(tensor: DTensor) -> DeviceMesh | None:
 
 
 def is_cut_over_all(tensor: DTensor, world_size: int, meshes: dict[int, bool]) -> bool:
-    """True if a DTensor is cut into rows over all ranks, in their order."""
+    """True if a DTensor's rows are sharded over all ranks in order. meshes: a cache, as in `own_rows`."""
     mesh = row_mesh(tensor)
     if mesh is None:
         return False
@@ -131,9 +132,9 @@ def is_cut_over_all(tensor: DTensor, world_size: int, meshes: dict[int, bool]) -
 def own_rows(
     tensor: torch.Tensor, rank: int, world_size: int, meshes: dict[int, bool]
 ) -> torch.Tensor | None:
-    """Return the local part of a DTensor that is cut into rows over all ranks; None if it needs a gather.
+    """Return the local rows of a DTensor whose rows are sharded over all ranks; None for other tensors.
 
-    meshes: a cache, by identity, of whether a mesh is all ranks in order.
+    meshes: a cache, by id of the mesh, of whether the mesh consists of all ranks in order.
     """
     if not is_dtensor(tensor) or not is_cut_over_all(tensor, world_size, meshes):
         return None

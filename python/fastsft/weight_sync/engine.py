@@ -1,4 +1,4 @@
-"""Engines: the state that weight sync keeps of one, its source of weights, and the adapter of our trainer."""
+"""Engines: the state of weight sync for an engine, its source of weights, and the adapter for a Trainer."""
 
 from __future__ import annotations
 
@@ -43,20 +43,21 @@ _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": tor
 
 
 class SyncedTrainer(Protocol):
-    """A fastsft Trainer, whose model is sent."""
+    """A fastsft Trainer, whose weights are sent."""
 
     @property
     def model(self) -> CausalLM: ...
     @property
-    def run(self) -> SavedRun: ...
+    def _run(self) -> SavedRun: ...
 
 
 @dataclass
 class EngineState:
-    """State of an engine between calls. lock: held by transfers, and by training steps that ask for it.
+    """The state of weight sync for an engine between calls.
 
-    uploaded, broadcast: the newest version that arrived on all sides. sent: the newest version that receivers
-    may have, though a trainer rank failed then.
+    lock: held by transfers, and by training steps that use `exclusive`. uploaded, broadcast: the newest
+    version whose upload or broadcast succeeded on all ranks. sent: the newest version that receivers may
+    have, even if a trainer rank failed. sources: sources of weights by kind.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -64,12 +65,12 @@ class EngineState:
     broadcast: int = 0
     sent: int = 0
     sources: dict[str, BroadcastSource] = field(default_factory=dict)
-    saves: Any = None  # a SaveQueue of save.py
+    saves: Any = None  # the SaveQueue (save.py)
     huggingface_files: tuple[object, dict[str, bytes]] | None = None
 
 
 def state_of(engine: Engine) -> EngineState:
-    """Return the state of the engine, made at the first call."""
+    """Return the state of the engine; the first call makes it."""
     state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
     if state is None:
         state = EngineState()
@@ -79,10 +80,10 @@ def state_of(engine: Engine) -> EngineState:
 
 @contextmanager
 def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[EngineState]:
-    """Exclude transfers and training steps: hold this around a step of an engine that is not ours.
+    """Hold the engine's lock while the block runs, so that no transfer runs during a training step.
 
-    The same thread may hold it twice. RuntimeError if another thread holds it for more than `deadline_s`
-    seconds; None: no limit.
+    Training loops of other libraries wrap their steps in it. The same thread may nest it. RuntimeError if
+    another thread holds the lock for more than `deadline_s` seconds; None: no limit.
     """
     state = state_of(engine)
     if not state.lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
@@ -97,9 +98,10 @@ def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[Engin
 
 
 class FastsftEngine:
-    """An adapter over a `fastsft.Trainer`, or over any object with `model` (built) and `tokenizer`.
+    """The engine interface of weight sync for a `fastsft.Trainer`.
 
-    send_master: send the float32 masters instead of the compute dtype's weights (the same in float32 runs).
+    trainer: a Trainer, or any object with a built `model` and a `tokenizer`. send_master: send the float32
+    master weights instead of the weights in the compute dtype (the same in float32 runs).
     """
 
     _strategy = "fastsft"
@@ -110,12 +112,12 @@ class FastsftEngine:
 
     @property
     def module(self) -> CausalLM:
-        """The `CausalLM`."""
+        """The model whose weights are sent."""
         return self.trainer.model
 
     @property
     def native_engine(self) -> _C.Engine:
-        """The core's engine. ValueError before the model is built, and for one with adapters."""
+        """The engine of the C++ core. ValueError if the model has none yet, or has adapters."""
         engine: _C.Engine | None = self.trainer.model.engine
         if engine is None:
             raise ValueError("the model has no engine yet; build it (Trainer does) before weights are sent")
@@ -125,13 +127,13 @@ class FastsftEngine:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Dtype of the weights that forward reads."""
+        """Dtype of the weights in forward passes."""
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
     def load_changed_weights(self) -> bool:
-        """Take over a script's changes of a model object that it gave, as `save_model` does. Collective.
+        """Load a script's changes of its model object into the engine, as `save_model` does. Collective.
 
-        True for any change. ValueError, on every rank, if one cannot be taken over (LoadedModel).
+        Returns True if there were any. ValueError on every rank if a change cannot be loaded (LoadedModel).
         """
         model = self.trainer.model
         if getattr(model, "module", None) is None:  # loaded from a directory: only the engine has weights
@@ -142,12 +144,12 @@ class FastsftEngine:
 
     @property
     def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
-        """Dtypes of saved tensors that are no parameters; {} unless `model` is a CausalLM."""
+        """Dtypes of saved buffers by name; {} unless `model` is a CausalLM."""
         model = self.trainer.model
         return model.buffer_dtypes() if isinstance(model, CausalLM) else {}
 
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
-        """Return the texts that `save_model` writes, for `dtype`; {} unless `model` is a CausalLM."""
+        """Return the texts by file name that `save_model` writes; {} unless `model` is a CausalLM."""
         if not isinstance(self.trainer.model, CausalLM):
             return {}
         if carried := self.trainer.model.carried():
@@ -160,9 +162,10 @@ class FastsftEngine:
         return model_texts(self.trainer.model, tokenizer, str(dtype).removeprefix("torch."))
 
     def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
-        """Yield (name, whole tensor) unit by unit on every rank, with a script's changes.
+        """Return an iterator of (name, whole tensor), and None, as veRL expects. Collective.
 
-        The call is collective, and every rank must exhaust the iterator.
+        Changes by a script are loaded first. Every rank must exhaust the iterator, which gathers unit by
+        unit.
         """
         source = EngineSource(self)
         source.take_changes()
@@ -176,25 +179,26 @@ class FastsftEngine:
         max_ckpt_to_keep: int | None = None,
         **_: object,
     ) -> None:
-        """Save a full checkpoint of the trainer in `local_path`. Collective. The trainer's limit prunes."""
+        """Save a full checkpoint of the trainer in `local_path`; save_total_limit applies. Collective."""
         if hdfs_path is not None:
             raise ValueError(
                 f"hdfs_path: expected None, got {hdfs_path}; copy the finished directory yourself"
             )
         with exclusive(self):
-            save_checkpoint(self.trainer.run, local_path)
+            save_checkpoint(self.trainer._run, local_path)
 
     def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
-        """Restore weights, optimizer and random states of `save_checkpoint`. Collective."""
+        """Restore weights, optimizer and random states from a checkpoint of `save_checkpoint`. Collective."""
         with exclusive(self):
-            return load_checkpoint(self.trainer.run, local_path)
+            return load_checkpoint(self.trainer._run, local_path)
 
 
 class EngineSource(WeightSource):
-    """The weights of a `FastsftEngine`. Parameters are described in the dtype that the engine computes in.
+    """The source of weights of a `FastsftEngine`.
 
-    With the engine's `send_master` the float32 masters go out instead. Buffers have their own dtype and the
-    masters' values. Training never changes buffers, so their values are kept until something else does.
+    Parameters have the compute dtype or, with the engine's `send_master`, are the float32 master weights.
+    Buffers have their own dtype, and values converted from the masters. Their values are cached, because
+    training does not change buffers.
     """
 
     def __init__(self, engine: FastsftEngine) -> None:
@@ -206,7 +210,7 @@ class EngineSource(WeightSource):
         self._dtype = torch.float32 if self._master else engine.compute_dtype
         self._buffers = dict(engine.buffer_dtypes)
         self._units = _C.unit_tensors(self._native)
-        self._exact: dict[int, _ExactBuffers] = {}  # by number of unit
+        self._exact: dict[int, _ExactBuffers] = {}  # by index of the unit
 
     def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
         return self._adapter.model_texts(dtype or self._dtype)
@@ -233,7 +237,7 @@ class EngineSource(WeightSource):
         return list(_C.gather_unit(self._native, unit, master=master or self._master))
 
     def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
-        """Gather a unit with the exact values of its buffers `names`; all ranks decide alike."""
+        """Return a gathered unit, with exact values of its buffers `names`. Collective."""
         named = self._gathered(unit)
         exact = self._exact.get(unit)
         if exact is None or not exact.are_of(named):
@@ -252,18 +256,21 @@ class EngineSource(WeightSource):
 
 @dataclass(frozen=True)
 class _ExactBuffers:
-    """Buffers of a unit, by name. rounded: as gathered with the unit. values: in their own dtypes."""
+    """The buffers of a unit, by name.
+
+    rounded: in the gathered dtype; values: exact, in the buffers' own dtypes.
+    """
 
     rounded: dict[str, torch.Tensor]
     values: dict[str, torch.Tensor]
 
     def are_of(self, named: Sequence[Named]) -> bool:
-        """True if the gathered unit has the same buffers as before."""
+        """True if the gathered unit has the same buffers as when `values` were computed."""
         return all(same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)
 
 
 def source_of(engine: Engine) -> WeightSource:
-    """Make the source for `engine.module`, or for fastsft's own engine."""
+    """Return a new source for `engine.module`, or for a FastsftEngine."""
     if hasattr(engine, "native_engine"):
         return EngineSource(cast(FastsftEngine, engine))
     if is_fsdp1(engine.module):
@@ -272,7 +279,7 @@ def source_of(engine: Engine) -> WeightSource:
 
 
 def broadcast_source_of(engine: Engine) -> BroadcastSource:
-    """Make the source of a broadcast: an engine that yields its tensors decides their names and order."""
+    """Return a new source for broadcasts; `get_per_tensor_param` of an engine decides names and order."""
     foreign = not hasattr(engine, "native_engine")
     if foreign and hasattr(engine, "get_per_tensor_param") and not is_fsdp1(engine.module):
         return NamedTensorSource(engine)
@@ -280,14 +287,14 @@ def broadcast_source_of(engine: Engine) -> BroadcastSource:
 
 
 def state_source(engine: Engine, state: EngineState) -> WeightSource:
-    """Return `source_of`, kept while the engine keeps its module. `refresh` notices changes in the module."""
+    """Return a source from `source_of`, cached while the engine has the same module."""
     return _kept(engine, state, "state", source_of)
 
 
 def broadcast_source(engine: Engine, state: EngineState) -> BroadcastSource:
-    """Return `broadcast_source_of`, kept while the engine keeps its module.
+    """Return a source from `broadcast_source_of`, cached while the engine has the same module.
 
-    Its plan stays, because receivers have it, until somebody calls `refresh`.
+    Its plan is kept until `refresh`, because receivers have the same plan.
     """
     return _kept(engine, state, "broadcast", broadcast_source_of)
 

@@ -1,4 +1,4 @@
-"""Files of a save: written at offsets under temporary names, and held open until they have their names."""
+"""Files of a save: written under temporary names, and kept open until they have their final names."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from fastsft.weight_sync.interfaces import Engine
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-TEMPORARY = ".fastsft-tmp-"  # begins the names of files that no save has committed
+TEMPORARY = ".fastsft-tmp-"  # prefix of the names of files that are not committed yet
 
 
-# A rank's own files, and its ranges of files that several ranks write.
+# Digests of a rank's own files, and of its ranges of files that several ranks write.
 Written = tuple[list[_C.FileDigest], list[_C.RangeDigest]]
 
 
 def temporary_name(name: str, tag: str) -> str:
-    """Return the name of a file until all ranks have written theirs; in no folder, even if `name` is.
+    """Return the temporary name of the file `name`; it has no folder, even if `name` has.
 
-    tag: a secret of the ranks of the save, so that nobody else can guess the next name.
+    tag: a secret that the ranks of the save share, so that no other program can guess the temporary names.
     """
     start = temporary_start(name)
     return start + hashlib.blake2b(start.encode(), key=tag.encode(), digest_size=8).hexdigest()
 
 
 def temporary_start(name: str) -> str:
-    """Return the beginning of the temporary names of a file, the same in all saves."""
+    """Return the prefix of a file's temporary names, which is the same in all saves."""
     return f"{TEMPORARY}{name.replace('/', '--')}-"
 
 
 def temporary_files(directory: Path, tag: str) -> list[Path]:
-    """List the temporary files in `directory` of the save with this tag."""
+    """Return the temporary files in `directory` of the save with this `tag`."""
     there = directory.glob(f"{TEMPORARY}*")
     return [path for path in there if path.name == temporary_name(_name_of_temporary(path.name), tag)]
 
@@ -63,7 +63,7 @@ def _name_of_temporary(temporary: str) -> str:
 
 
 def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -> _C.FileDigest:
-    """Check a durable file of this rank: RuntimeError unless the disk has the bytes that were written."""
+    """Return the digest of a file that this rank wrote. RuntimeError unless it reads back as written."""
     path = directory / temporary_name(name, tag)
     digest = _C.digest_file(str(path))
     if (digest.size, digest.crc32c) != (size, crc32c):
@@ -93,9 +93,10 @@ def dtype_of(name: str, where: str) -> torch.dtype:
 def header(
     tensors: Sequence[tuple[str, str, Sequence[int]]], sizes: Sequence[int], metadata: dict[str, str]
 ) -> tuple[bytes, list[int]]:
-    """Return the header of a file with these tensors, and the offset at which each begins.
+    """Return the safetensors header of a file with these tensors, and the offset of each tensor in the file.
 
-    ValueError for a tensor with the name that the format keeps for itself.
+    tensors: (name, dtype, shape). sizes: their bytes. ValueError for a tensor with the reserved name
+    __metadata__.
     """
     if any(name == _METADATA for name, _, _ in tensors):
         raise ValueError(
@@ -117,7 +118,7 @@ def header(
 
 
 class RangeFile:
-    """A file of several ranks, of which this process writes some ranges. name: its final name."""
+    """A file that several ranks write, each some ranges. path: its temporary path; name: its final name."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
@@ -125,7 +126,7 @@ class RangeFile:
         self._file = NewFile(path, shared=True)
 
     def write_tensor(self, offset: int, tensor: torch.Tensor) -> None:
-        """Write the memory of a contiguous tensor on the host, without a copy."""
+        """Write a contiguous host tensor at `offset`, without a copy."""
         data = tensor.reshape(-1).view(torch.uint8)
         self._write(offset, data.numpy().data, _C.buffer_checksum(data, data.numel()))
 
@@ -139,14 +140,17 @@ class RangeFile:
         self._file.write_at(offset, left)
 
     def finish(self) -> list[_C.RangeDigest]:
-        """Return the ranges, durable. RuntimeError if another file has the name by then."""
+        """Make the written ranges durable; return their digests.
+
+        RuntimeError if `path` is another file now.
+        """
         self._file.sync()
         check_same(self._file.fileno(), self._file.path)
         self.close()
         return self._ranges
 
     def close(self) -> None:
-        """Close without a promise about the disk; a second call does nothing."""
+        """Close the file without making it durable; a second call does nothing."""
         self._file.close()
 
     def __enter__(self) -> RangeFile:
@@ -157,9 +161,9 @@ class RangeFile:
 
 
 def rename_into(directory: Path, temporary: str, name: str) -> None:
-    """Rename `temporary`, which is in `directory` itself, to `name`, which may be in a folder; durable.
+    """Rename `temporary` in `directory` durably to `name`, which may contain folders.
 
-    A link of that name is replaced, and its target stays. ValueError as `opened_folder`.
+    A symbolic link called `name` is replaced, and its target stays. ValueError as in `opened_folder`.
     """
     with opened_folder(directory, name) as folder:
         path, last = directory / temporary, name.rpartition("/")[2]
@@ -168,7 +172,7 @@ def rename_into(directory: Path, temporary: str, name: str) -> None:
 
 
 def remove_file(directory: Path, name: str) -> None:
-    """Remove the file `name` below `directory`, if there is one; a link itself, never its target."""
+    """Remove the file `name` below `directory`, if it exists; of a link, only the link itself."""
     with contextlib.suppress(FileNotFoundError, ValueError), opened_folder(directory, name) as folder:
         os.unlink(name.rpartition("/")[2], dir_fd=folder)
 
@@ -179,11 +183,11 @@ _HUGGINGFACE = "huggingface"
 def huggingface_files(
     engine: Engine, config: object, texts: Mapping[str, str] | None = None
 ) -> dict[str, bytes]:
-    """Return relative path -> content, made once while configuration and tokenizer stay the same objects.
+    """Return the configuration and tokenizer files, relative path -> content.
 
-    texts: name -> content of files that describe the model, in place of `config`. On the calling thread,
-    because two threads may not use a tokenizer at a time. Entries of `config.auto_map` whose key is None are
-    left out.
+    The result is cached until the configuration or the tokenizer object changes. texts: name -> content of
+    files that describe the model, used instead of `config`. Runs on the calling thread, because two threads
+    must not use a tokenizer at the same time. Entries of `config.auto_map` with the key None are left out.
     """
     tokenizer = getattr(getattr(engine, "checkpoint_manager", None), "processing_class", None)
     state = state_of(engine)
@@ -203,7 +207,7 @@ def huggingface_files(
 
 
 def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) -> list[_C.FileDigest]:
-    """Write files, durable, under temporary names, and make the folders of their final names."""
+    """Write files durably under temporary names, and make the folders of their final names."""
     written = []
     for relative, content in files.items():
         name = f"{_HUGGINGFACE}/{relative}"
@@ -222,7 +226,7 @@ def _save_config(config: object, folder: str) -> None:
     if isinstance(config, dict):
         Path(folder, "config.json").write_text(json_text(in_both_words(config)))
         return
-    saved = copy.copy(cast("PretrainedConfig", config))  # by its methods, whatever its class
+    saved = copy.copy(cast("PretrainedConfig", config))  # assumed to be a configuration, whatever its class
     auto_map = getattr(saved, "auto_map", None) or {}
     if None in auto_map:
         saved.auto_map = {key: value for key, value in auto_map.items() if key is not None}
@@ -239,24 +243,24 @@ _WAY_OUT = "something else changes files here: give every trainer a directory of
 
 
 class HeldFiles:
-    """Files that this process holds open, so that no other file gets their inode numbers.
+    """Files that are kept open, so that their inode numbers are not reused.
 
-    The number tells apart a link, or another file of the same size, that replaces one of them.
+    `check` can then detect that a path was replaced by a link or by another file.
     """
 
     def __init__(self) -> None:
         self._descriptors: dict[str, int] = {}
 
     def hold(self, name: str, path: Path) -> None:
-        """Open the regular file `path`, which will be called `name`. RuntimeError for anything else."""
+        """Open the file `path`, whose final name is `name`. RuntimeError unless it is a regular file."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:  # ELOOP of a link
+        except OSError as error:  # ELOOP for a symbolic link
             raise changed(path, error.strerror or str(error)) from error
         self._descriptors[name] = descriptor
 
     def check(self, name: str, path: Path) -> None:
-        """RuntimeError unless `path` is the file that is held as `name`."""
+        """Raise RuntimeError unless `path` is the file that is kept open as `name`."""
         check_same(self._descriptors[name], path)
 
     def close(self) -> None:
@@ -266,7 +270,7 @@ class HeldFiles:
 
 
 def check_same(descriptor: int, path: Path) -> None:
-    """RuntimeError unless `path` is the open file itself, not a link to it."""
+    """Raise RuntimeError unless `path` is the open file `descriptor`, and not a link to it."""
     held = os.fstat(descriptor)
     try:
         status = os.lstat(path)
@@ -279,12 +283,12 @@ def check_same(descriptor: int, path: Path) -> None:
 
 
 def changed(path: Path, found: str) -> RuntimeError:
-    """Make the error for a file that is not as this save wrote it."""
+    """Return the error for a path that is not the file that this save wrote. found: what it is instead."""
     return RuntimeError(f"{path}: expected the file that this save wrote, got: {found}; {_WAY_OUT}")
 
 
 def check_free(directory: Path, names: Iterable[str]) -> None:
-    """ValueError if anything but a file or a link has one of `names`, which files will get."""
+    """Raise ValueError if one of `names`, which files will get, is taken by anything but a file or link."""
     for name in names:
         try:
             mode = os.lstat(directory / name).st_mode

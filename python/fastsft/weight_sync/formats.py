@@ -1,4 +1,4 @@
-"""File formats of a save, and the reader of all formats, which checks files before it takes memory."""
+"""File formats of a save, and the reader of all formats, which checks files before it allocates memory."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fastsft.weight_sync.verl_pt import VerlPt
 
 
 class SaveFormat(Protocol):
-    """Conversion of a snapshot into files, and of files into the whole state dict."""
+    """A file format: it writes a rank's snapshot, and reads the whole state dict."""
 
     name: str
 
     def write(self, directory: Path, tag: str, snapshot: Snapshot) -> Written:
-        """Write this rank's files, and its ranges of shared files; durable, under names with `tag`."""
+        """Write this rank's files and ranges of shared files durably, under temporary names with `tag`."""
 
     def recognises(self, names: list[str]) -> bool:
-        """True if a manifest's file names are of this format."""
+        """True if the file names of a manifest are those of this format."""
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
-        """Read the whole tensors by name."""
+        """Return the whole tensors by name."""
 
 
 _NAME = "model.safetensors"
 
 
 class HuggingFace:
-    """A file that transformers and safetensors load, with config.json in `huggingface/` next to it."""
+    """The format "hf": one model.safetensors with whole tensors; config.json is in `huggingface/`."""
 
     name = "hf"
 
@@ -68,7 +68,10 @@ _SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
 
 
 class Native:
-    """A file of each rank's rows; `fastsft_rows` of the metadata has their places and the whole shapes."""
+    """The format "native": one safetensors file per rank with its rows.
+
+    The metadata entry `fastsft_rows` has the first row and the whole shape of each tensor.
+    """
 
     name = "native"
 
@@ -98,13 +101,14 @@ class Native:
         for file, own in zip(files, places, strict=True):
             if other := sorted(own.keys() ^ places[0].keys()):
                 raise ValueError(f"{file.path}: {other[0]} is not in all files of this save")
-        # All tensors are checked before memory is taken for one: a shape may promise rows that are missing.
+        # All tensors are checked before any memory is allocated, because a shape may claim rows that are
+        # missing.
         tensors = {name: StoredTensor(name, files, places) for name in places[0]}
         return {name: tensor.read() for name, tensor in tensors.items()}
 
 
 def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """Sort the files by rank; ValueError unless they are of all ranks of one save."""
+    """Return the files in order of rank. ValueError unless they are those of all ranks of one save."""
     by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     size = max(size for _, size in by_rank)
     if sorted(by_rank) != [(rank, size) for rank in range(size)]:
@@ -114,7 +118,7 @@ def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
 
 
 def _places(file: StoredFile) -> Message:
-    """Return name -> place of each tensor of the file."""
+    """Return the content of `fastsft_rows`, name -> place, for exactly the tensors of the file."""
     why = ""
     try:
         places = json.loads(file.metadata["fastsft_rows"], object_pairs_hook=_without_duplicates)
@@ -148,7 +152,7 @@ FORMATS: dict[str, SaveFormat] = {form.name: form for form in (HuggingFace(), Na
 
 
 def save_format(name: str) -> SaveFormat:
-    """Find a format by its name. ValueError names all formats."""
+    """Return the format called `name`. ValueError, with all names, for others."""
     if name not in FORMATS:
         raise ValueError(f"format: expected one of {', '.join(sorted(FORMATS))}, got {name!r}")
     return FORMATS[name]
@@ -158,18 +162,19 @@ _TRIES = 5
 
 
 def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[str, torch.Tensor]:
-    """Read the whole tensors by name, on the CPU. directory: the `local_path` of `fsdp_save_state_dict`.
+    """Return the whole tensors of a save by name, on the CPU.
 
-    ValueError unless it has a manifest whose files have their sizes and, unless `checksums` is False, their
-    contents. Returns one save, also while the next one replaces it: then files are read again. A directory
-    that is saved into all the time, or is between two saves, is a ValueError.
+    directory: the `local_path` of `fsdp_save_state_dict`. checksums: verify checksums, and not only sizes,
+    against the manifest. If another save replaces files meanwhile, all are read again, so that the result is
+    always that of one save. ValueError if the directory is not a complete save, or is replaced during five
+    reads.
     """
     folder = Path(directory)
     for _ in range(_TRIES):
         before = _manifest(folder, checksums)
         try:
             whole = _read(folder)
-        except (OSError, ValueError, RuntimeError):  # the core raises RuntimeErrors for files
+        except (OSError, ValueError, RuntimeError):  # the C++ core raises RuntimeError for file errors
             if _manifest(folder, False) == before:
                 raise
             continue
@@ -179,12 +184,12 @@ def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[st
 
 
 def _manifest(folder: Path, checksums: bool) -> tuple[bytes, list[layout.Identity]]:
-    """Return the manifest of a complete save, and the identities of its files; ValueError otherwise."""
-    identities = layout.identities(folder)  # first: files replaced from here on have other identities
+    """Return the manifest of a save, and the identities of its files. ValueError unless it is complete."""
+    identities = layout.identities(folder)  # read first, so that files replaced later have other identities
     faults = layout.problems(folder, checksums)
     try:
         content = b"" if faults else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
-    except ValueError as error:  # taken away by the next save since
+    except ValueError as error:  # the next save has removed it
         raise ValueError(f"{folder}: not a complete save: the next one replaces it: {error}") from None
     if faults:
         raise ValueError(f"{folder}: not a complete save: {some(faults, '; ')}")
@@ -201,9 +206,10 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
 
 
 class StoredFile:
-    """A file whose header is strict JSON without duplicates and describes all of its bytes.
+    """A memory-mapped safetensors file, whose tensors are views of the file.
 
-    ValueError or RuntimeError, naming the path, for any other. Its tensors are views of the mapped file.
+    ValueError or RuntimeError, with the path, unless the header is strict JSON without duplicate keys and
+    describes all bytes of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -215,7 +221,7 @@ class StoredFile:
         self._bytes = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Return the values of a tensor, to be copied: their memory is the file."""
+        """Return a tensor as a view of the mapped file; callers copy it."""
         entry = self.entries[name]
         dtype = dtype_of(entry.dtype, f"{self.path}: {name}")
         data = self._bytes[self._data + entry.begin : self._data + entry.end]
@@ -225,7 +231,7 @@ class StoredFile:
 
 @dataclass
 class _Part:
-    """Rows of a tensor in one file."""
+    """The rows `begin` to `begin + count` of a tensor, stored in one file."""
 
     file: StoredFile
     begin: int
@@ -233,11 +239,11 @@ class _Part:
 
 
 class StoredTensor:
-    """A tensor whose rows are in the files of several ranks, or that each rank has whole."""
+    """A tensor in the files of several ranks: each file has some of its rows, or each has all."""
 
     def __init__(self, name: str, files: Sequence[StoredFile], places: Sequence[Message]) -> None:
         self._name = name
-        self._shape: list[int] | None = None  # None: each rank has it whole
+        self._shape: list[int] | None = None  # None: each file has the whole tensor
         self._parts: list[_Part] = []
         self._next = 0
         first = files[0].entries[name]
@@ -254,7 +260,7 @@ class StoredTensor:
             raise ValueError(f"{folder}: {name}: expected {self._shape[0]} rows, got {self._next}")
 
     def read(self) -> torch.Tensor:
-        """Read the values into memory of their own."""
+        """Return the whole tensor in newly allocated memory."""
         if self._shape is None:
             return self._parts[0].file.tensor(self._name).clone()
         whole = self._parts[0].file.tensor(self._name).new_empty(self._shape)
@@ -272,7 +278,7 @@ class StoredTensor:
             self._parts.append(_Part(file, 0, 0))
 
     def _add_rows(self, number: int, file: StoredFile, rows: list[int], place: object, where: str) -> None:
-        """Add rows, which must follow those of the files before."""
+        """Add the rows of the next file. ValueError unless they follow the rows of earlier files."""
         begin, shape = _place(place, where)
         known = shape if number == 0 else self._shape
         fits = shape == known and len(rows) == len(shape) and rows[1:] == shape[1:]
@@ -285,7 +291,7 @@ class StoredTensor:
 
 
 def _place(place: object, where: str) -> tuple[int, list[int]]:
-    """Parse the first row, and the shape of the whole tensor."""
+    """Parse [first row, shape of the whole tensor]. ValueError for anything else."""
     begin, shape = cast("tuple[Any, Any]", place if isinstance(place, list) and len(place) == 2 else (0, 0))
     if isinstance(shape, list) and shape and all(map(_is_size, [begin, *shape])):
         return begin, shape

@@ -1,4 +1,4 @@
-"""Groups in which rank 0 sends weights, over gloo or NCCL: their members, and transfers with deadlines."""
+"""Process groups, over gloo or NCCL, in which rank 0 sends weights, and transfers with deadlines."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class _Held(NamedTuple):
     works: list[Work]
     tensors: _C.HeldTensors
     group: Group
-    until: float  # of time.monotonic()
+    until: float  # a time of time.monotonic()
 
 
 _held: list[_Held] = []
-# One reference is never given back: operations under way when the process ends are held to its very end.
+# One reference is never released, so that operations in flight at exit are kept to the end of the process.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_held))
 _holding = threading.Lock()
 
@@ -44,12 +44,13 @@ _holding = threading.Lock()
 def keep_until_done(
     group: Group, flying: Sequence[tuple[Work, Sequence[torch.Tensor]]], deadline_s: float
 ) -> None:
-    """Keep `group` and, in C++, the tensors of each (operation, tensors) until all of them are over.
+    """Keep `group`, and in C++ the tensors of each (operation, tensors), until all operations have ended.
 
-    gloo cannot abort an operation: its thread lets go of the tensors at the deadline. Were it the last (torch
-    2.11), it would ask for the interpreter, and a process that ends just then is aborted (SIGABRT). A group
-    waits for its operations when it is destroyed, in whatever thread that happens. deadline_s: of the
-    operations; they are held no longer than that and some seconds, whatever they say.
+    gloo cannot abort an operation: its thread releases the tensors at the deadline. If that were the last
+    reference (torch 2.11), the thread would need the interpreter, and a process that exits at that moment
+    would be aborted (SIGABRT). Also, a group that is destroyed waits for its operations. deadline_s: deadline
+    of the operations in seconds; they are kept at most some seconds longer, even if they do not report an
+    end.
     """
     if not flying:
         return
@@ -63,14 +64,14 @@ def keep_until_done(
 
 
 def release_done() -> None:
-    """Release the operations that are over by now."""
+    """Release kept operations that have ended."""
     if not _held:
         return
     with _holding:
         over = {id(entry) for entry in _held if _is_over(entry)}
         leaving = [entry for entry in _held if id(entry) in over]
         _held[:] = [entry for entry in _held if id(entry) not in over]
-    del leaving  # not under the lock: a group's end takes its time
+    del leaving  # outside the lock, because destroying a group may wait
 
 
 def _is_over(held: _Held) -> bool:
@@ -80,22 +81,22 @@ def _is_over(held: _Held) -> bool:
 def _is_done(work: Work) -> bool:
     try:
         return bool(work.is_completed())
-    except Exception:  # what cannot be asked, or is of a device that has failed
+    except Exception:  # it cannot be queried, or its device has failed
         return True
 
 
 _BACKENDS = ("gloo", "nccl")
-_THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process where gloo is denied one
+_THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process if gloo is denied a thread
 
 
 class WeightGroup:
-    """A process group for weights alone, over any store; made again by `rebuild` after a failure.
+    """A process group that is used for weights only; `rebuild` makes it again after a failure.
 
-    store: a `torch.distributed` store that all members reach, and that outlives them. rank 0 sends. backend:
-    "gloo" or "nccl". timeout_s: how long the others are waited for, and the deadline of operations that have
-    none. Collective over the members. A member that was started again makes its group as before, while all
-    others call `rebuild`. generation: a number, the same on all members, that grows with each rebuild.
-    version: the newest that has gone through the group, or that a member had when it was made.
+    The constructor is collective over the members; rank 0 sends. store: a `torch.distributed` store that all
+    members reach, and that outlives them. backend: "gloo" or "nccl". timeout_s: seconds to wait for other
+    members, and the deadline of operations without their own. A restarted member constructs its group again,
+    while all others call `rebuild`. generation: a number that grows with each rebuild, the same on all
+    members. version: the newest version that was sent through the group, or that a member had when it joined.
     """
 
     def __init__(
@@ -113,10 +114,11 @@ class WeightGroup:
         self.group = self._meet()
 
     def rebuild(self, store: Store | None = None) -> None:
-        """Make a new group of all members that call this, or were started again, within the timeout.
+        """Make the group again, with all members, which call this or have been restarted.
 
-        store: in place of the one before, when that has ended with its process. RuntimeError when a member
-        has not come: then the group is of no use, and a later call may succeed.
+        store: a new store, if the earlier store has ended with its process; None: the earlier store.
+        RuntimeError if a member does not join within the timeout. The group cannot be used then, but a later
+        call may succeed.
         """
         abort(self.group)
         self._store = self._store if store is None else store
@@ -138,14 +140,14 @@ class WeightGroup:
             functools.partial(self._connect, dist),
             self.generation,
             self.version,
-            # NCCL asks the store when it first sends, and belongs to this thread's device.
+            # NCCL uses the store at its first operation, and takes the current device of this thread.
             in_caller=self._backend == "nccl",
         )
         self.generation, self.version = meeting.generation, meeting.version
         return meeting.group
 
     def _connect(self, dist: Any, store: Store, limit_s: float) -> Group:
-        """Connect to all members within `limit_s`; operations have the group's own timeout."""
+        """Return a group connected to all members within `limit_s`; operations have the usual timeout."""
         limit = timedelta(seconds=limit_s)
         if self._backend == "gloo":
             group = dist.ProcessGroupGloo(store, self._rank, self._world_size, limit)
@@ -156,36 +158,37 @@ class WeightGroup:
         return cast(Group, dist.ProcessGroupNCCL(store, self._rank, self._world_size, options))
 
 
-# Groups in which an operation failed, or that somebody gave up.
+# Groups for which `abort` was called.
 _BROKEN: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
 def abort(group: Group) -> None:
-    """End the group: no operation of it succeeds, here or elsewhere."""
+    """End the group, so that its operations fail on all members."""
     _BROKEN.add(group)
     with contextlib.suppress(Exception):  # a group that cannot be aborted ends with its last reference
         group.abort()
 
 
 def is_broken(group: Group) -> bool:
-    """True if `abort` was called with it."""
+    """True if `abort` was called for `group`."""
     return group in _BROKEN
 
 
 MESSAGE_BYTES = 2048
-# torch's flight recorder notes a gloo group's first operation in a map without a lock (2.11: a segmentation
-# fault). Enqueuing never waits.
+# torch's flight recorder (2.11) writes a gloo group's first operation to a map without a lock, which may end
+# in a segmentation fault. Enqueuing does not wait, so the lock is held only briefly.
 _ENQUEUING = threading.Lock()
 
 
 class AgreedError(RuntimeError):
-    """A failure that every member has heard of: all left the transfer at the same place."""
+    """A failure that all members know, so that all leave the transfer at the same point."""
 
 
 class Transport:
-    """The channel of the modes. deadline_s: limit of every single wait, past which the group has ended.
+    """The channel through which the modes send tensors and messages.
 
-    device: of buffers and messages; the CPU for gloo.
+    deadline_s: limit of each single wait in seconds, after which the group is ended. device: device of
+    buffers and messages; "cpu" for gloo.
     """
 
     def __init__(self, group: object, deadline_s: float, device: torch.device | str = "cpu") -> None:
@@ -193,17 +196,18 @@ class Transport:
         self.generation = 0 if self._owner is None else self._owner.generation
         self._group = cast(Group, getattr(group, "group", group))
         self.deadline_s, self.device = deadline_s, device
-        # Operations have it, too: gloo cannot abort an operation, and a group waits for its own to end.
+        # Operations have the same deadline: gloo cannot abort them, and a destroyed group waits for them.
         self._deadline = timedelta(seconds=deadline_s)
         self._options = _broadcast_options(self._deadline)  # made once: a sync may have thousands of tensors
         self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
-        # NCCL's first operation waits for the other members, which may be threads of this process.
+        # Without a lock for NCCL: its first operation waits for other members, which may be threads of this
+        # process.
         self._enqueuing: contextlib.AbstractContextManager[object] = (
             _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
         )
         self._in_flight: dict[
             int, tuple[Work, Sequence[torch.Tensor]]
-        ] = {}  # by id: works may not be hashable
+        ] = {}  # by id, as works may not be hashable
         release_done()
         if is_broken(self._group):
             raise RuntimeError(
@@ -221,21 +225,21 @@ class Transport:
 
     @property
     def is_ours(self) -> bool:
-        """True if the group is a `WeightGroup`, so that all members are probably fastsft's."""
+        """True if the group is a `WeightGroup`, so that all members probably run fastsft."""
         return self._owner is not None
 
     @property
     def version(self) -> int:
-        """The newest version that a member is known to have; 0: none, or not known."""
+        """The newest version that a member is known to have; 0 if none is known."""
         return known_version(self._owner)
 
     def note_version(self, version: int) -> None:
-        """Tell later members of the group of a version that has gone through it."""
+        """Record a version that was sent through the group, for members that join later."""
         if self._owner is not None:
             self._owner.version = max(self._owner.version, version)
 
     def broadcast(self, tensor: torch.Tensor) -> Work:
-        """Enqueue the broadcast of a contiguous tensor from rank 0; for `wait`."""
+        """Enqueue the broadcast of a contiguous tensor from rank 0, and return the operation for `wait`."""
         if tensor.dtype in self._as_bytes:
             tensor = _bytes_of(tensor)
         try:
@@ -247,7 +251,7 @@ class Transport:
         return work
 
     def wait(self, work: Work, what: str) -> None:
-        """Wait for an operation. RuntimeError, naming `what`, if it fails or is not done in time."""
+        """Wait for an operation. RuntimeError, with `what`, if it fails or exceeds the deadline."""
         try:
             work.wait(self._deadline)
         except RuntimeError as error:
@@ -256,9 +260,9 @@ class Transport:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """Enclose a handshake or transfer: an error inside ends the group, unless all members leave there.
+        """End the group if the block, a handshake or transfer, raises anything but an AgreedError.
 
-        Else the others would take the next transfer for the rest of this one.
+        Otherwise other members would take the next transfer for the rest of this one.
         """
         try:
             yield
@@ -269,7 +273,7 @@ class Transport:
             raise
 
     def end(self) -> None:
-        """End the group, here and elsewhere."""
+        """End the group on all members, and keep operations in flight until they end."""
         try:
             keep_until_done(self._group, list(self._in_flight.values()), self.deadline_s)
         finally:
@@ -277,14 +281,17 @@ class Transport:
             abort(self._group)
 
     def announce(self, content: Message) -> Message:
-        """Send rank 0's content to every rank, and return it."""
+        """Return rank 0's content on every rank. Collective."""
         message = _encode(content) if self.rank == 0 else torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
         message = message.to(self.device)
         self.wait(self.broadcast(message), "the announcement of a sync")
         return _decode(message)
 
     def vote(self, content: Message, what: str) -> list[Message]:
-        """Return every member's content, in order of rank. AgreedError on all if one has an `error`."""
+        """Return the content of all members, in order of rank.
+
+        AgreedError on all if one has a key `error`.
+        """
         c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
         options = c10d.AllgatherOptions()
         options.timeout = self._deadline
@@ -313,7 +320,7 @@ class Transport:
 
 
 def known_version(group: object) -> int:
-    """Return the newest version of a `WeightGroup` or its members; 0 for other groups."""
+    """Return the newest version that a `WeightGroup` knows; 0 for other groups."""
     return group.version if isinstance(group, WeightGroup) else 0
 
 
@@ -329,7 +336,7 @@ def _broadcast_options(deadline: timedelta) -> BroadcastOptions:
 
 @functools.cache
 def _unknown_to_gloo() -> frozenset[torch.dtype]:
-    """List dtypes that gloo broadcasts as bytes only (else "Invalid scalar type", torch 2.11)."""
+    """Return the dtypes that gloo rejects ("Invalid scalar type", torch 2.11), so bytes are sent."""
 
     return frozenset({
         torch.int16, torch.uint16, torch.uint32, torch.uint64,
@@ -345,11 +352,11 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def _encode(content: Message) -> torch.Tensor:
 
     data = json.dumps(content).encode()
-    while "error" in content and len(data) > MESSAGE_BYTES:  # escapes make characters longer
+    while "error" in content and len(data) > MESSAGE_BYTES:  # JSON escapes lengthen it
         content = {**content, "error": content["error"][: len(content["error"]) * 3 // 4]}
         data = json.dumps(content).encode()
     assert len(data) <= MESSAGE_BYTES, data
-    # The clone is no Python object's memory: a thread of gloo may be the last to release it.
+    # Cloned, because a gloo thread may release the memory last, and must not own a Python object.
     return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()
 
 

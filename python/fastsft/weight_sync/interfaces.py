@@ -1,4 +1,4 @@
-"""Interfaces of other programs' objects that weight sync uses, its errors, and checks of numbers."""
+"""Protocols for objects of other programs, errors of weight sync, and checks of numeric arguments."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """A trainer's engine, veRL's or a `FastsftEngine`, perhaps with `checkpoint_manager.processing_class`."""
+    """A trainer's engine: veRL's or a `FastsftEngine`.
+
+    Its `checkpoint_manager.processing_class` is optional.
+    """
 
     @property
     def module(self) -> Any:
-        """The sharded model."""
+        """The sharded model of the trainer."""
 
 
 class YieldingEngine(Engine, Protocol):
-    """An engine that chooses the sent tensors itself."""
+    """An engine that itself chooses the tensors to send."""
 
     def get_per_tensor_param(self) -> tuple[Iterable[tuple[str, torch.Tensor]], object]:
-        """Return an iterator of (name, tensor), and facts that weight sync does not use."""
+        """Return an iterable of (name, tensor), and a second value that weight sync ignores."""
 
 
 class Coordinator(Protocol):
@@ -34,28 +37,28 @@ class Coordinator(Protocol):
     def save_async(
         self, name: str, save_fn: Callable[[], object], global_step: int, is_state_dict: bool = False
     ) -> object:
-        """Run `save_fn` on a thread."""
+        """Call `save_fn` on a thread."""
 
 
 class Logger(Protocol):
     """A logger such as `logging.Logger`."""
 
     def info(self, message: str, /, *args: object) -> object:
-        """Log a line, with %-arguments."""
+        """Log a message with %-arguments."""
 
 
 class Work(Protocol):
-    """An operation of a group under way."""
+    """An operation of a process group in flight."""
 
     def wait(self, timeout: timedelta, /) -> object:
-        """Wait. RuntimeError if the operation failed, or is not done within `timeout`."""
+        """Wait for the operation. RuntimeError if it fails or does not end within `timeout`."""
 
     def is_completed(self) -> bool:
-        """True if the operation is done or failed."""
+        """True if the operation has ended, with or without success."""
 
 
 class Group(Protocol):
-    """A process group, as far as a transport uses it."""
+    """The methods of a process group that a transport uses."""
 
     def rank(self) -> int: ...
 
@@ -71,21 +74,24 @@ class Group(Protocol):
 
 
 class ReplacedError(RuntimeError):
-    """A later save replaced this one before it began: no failure, and nothing was written."""
+    """The outcome of a save that a later save replaced before it began, which is not a failure."""
 
 
 _MARK = "_fastsft_reported"
 
 
 def raise_once(error: BaseException) -> None:
-    """Raise `error`, unless it has been raised this way before."""
+    """Raise `error`, unless an earlier call has raised it."""
     if not getattr(error, _MARK, False):
         setattr(error, _MARK, True)
         raise error
 
 
 def whole_number(what: str, value: SupportsIndex) -> int:
-    """Return a step, version or size, also NumPy's, as an `int`. ValueError unless it is 0 or more."""
+    """Return a step, version or size as an `int`.
+
+    ValueError unless it is an integer from 0 on (also NumPy's).
+    """
     try:
         number = operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The directories of a job in Trinity's layout, and their pruning (docs/spec/weight_sync.md, section 2.1)."""
+"""A job's directories in Trinity's layout, and their pruning (docs/spec/weight_sync.md, section 2.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
 STATE_DICT_FILE = "latest_state_dict_iteration.txt"
 FULL_MARKER = ".full_checkpoint"
 MANIFEST = "manifest.json"
-REPLACED_MANIFEST = ".fastsft-replaced-manifest.json"  # while a save puts its files in the place of others
+REPLACED_MANIFEST = ".fastsft-replaced-manifest.json"  # name of the old manifest while a save replaces files
 
 MOST_MANIFEST_BYTES = 64 << 20
 
@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def step_directories(job: Path) -> dict[int, Path]:
-    """Return step -> `global_step_<step>`, in ascending order."""
+    """Return the directories `global_step_<step>` by step, in ascending order."""
     if not job.is_dir():
         return {}
     steps = {int(m[1]): path for path in job.iterdir() if (m := _STEP.fullmatch(path.name)) and path.is_dir()}
@@ -39,15 +39,15 @@ def step_directories(job: Path) -> dict[int, Path]:
 
 
 def problems(directory: Path, checksums: bool = False) -> list[str]:
-    """List the faults of a saved directory, by its manifest; empty if a reader may take it."""
+    """Return the faults of a saved directory by its manifest; [] if readers may use it."""
     return list(_C.verify_directory(str(directory), checksums))
 
 
 def identities(directory: Path) -> list[Identity]:
-    """Return an identity of each file in the manifest, which changes if the file is replaced or changed."""
+    """Return, for each file of the manifest, an identity that changes if the file is replaced or changed."""
     try:
         names = [file.name for file in _C.read_manifest(str(directory)).files]
-    except (ValueError, RuntimeError):  # `problems` says which
+    except (ValueError, RuntimeError):  # `problems` reports the fault
         return []
     return [_identity(directory / name) for name in names]
 
@@ -61,25 +61,25 @@ def _identity(path: Path) -> Identity:
 
 
 def components(step_directory: Path) -> list[Path]:
-    """List the parts of a step that hold weights: `actor`, `critic`."""
+    """Return the subdirectories of a step that hold weights, such as `actor` and `critic`."""
     return sorted(
         path for path in step_directory.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
 
 
 def is_complete(step_directory: Path) -> bool:
-    """True if every part of the step has a manifest whose sizes match."""
+    """True if every part of the step has a manifest that its file sizes match."""
     parts = components(step_directory)
     return bool(parts) and not any(problems(part) for part in parts)
 
 
 def is_half_replaced(directory: Path) -> bool:
-    """True if a save over an earlier one ended before its manifest: the files may be of both."""
+    """True if a save that replaced another ended before its manifest, so that files of both may be mixed."""
     return (directory / REPLACED_MANIFEST).exists() and not (directory / MANIFEST).exists()
 
 
 def read_iteration(path: Path) -> int | None:
-    """Return the step that an iteration file names; None if it is missing, not regular, or has no number."""
+    """Return the step in an iteration file; None if the file is missing, not regular, or has no number."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             text = file.read(_ITERATION_BYTES).decode("ascii") if _is_regular(file) else ""
@@ -96,7 +96,7 @@ def _is_regular(file: BinaryIO) -> bool:
 
 
 def write_iteration(path: Path, step: int) -> None:
-    """Write an iteration file, durable; a reader sees the old or the new number, never a half."""
+    """Write an iteration file durably and atomically: readers see either the old or the new step."""
     _C.replace_file(str(path), str(step))
 
 
@@ -105,11 +105,11 @@ _LOCK = ".fastsft-lock"
 
 
 def what_was_written(step_directory: Path, half_removed: bool = False) -> list[str] | None:
-    """List the paths below a step directory that fastsft wrote; None if it is not fastsft's.
+    """Return the paths below a step directory that fastsft wrote; None if it is not fastsft's.
 
-    Each part must have a manifest of fastsft, or have had it until a save replaced it. Links are somebody
-    else's, in place of a step, a part or a manifest. half_removed: the directory may be a leftover of
-    `remove_written`: empty, or with empty parts.
+    Each part must have a manifest of fastsft, or one that a save was replacing. A step, part or manifest that
+    is a symbolic link does not count as fastsft's. half_removed: the directory may be left over from an
+    interrupted `remove_written`, and so be empty or have empty parts.
     """
     if step_directory.is_symlink() or not step_directory.is_dir():
         return None
@@ -118,7 +118,7 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
     for part in parts:
         listed = None if part.is_symlink() else _listed(part)
         if half_removed and listed is None and not part.is_symlink() and not os.listdir(part):
-            listed = [MANIFEST]  # it had one, so that its folder counts as ours
+            listed = [MANIFEST]  # its manifest was removed last, so the empty folder is fastsft's
         if listed is None:
             return None
         names += [f"{part.name}/{name}" for name in listed]
@@ -126,10 +126,10 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
 
 
 def remove_written(step_directory: Path, written: Sequence[str], with_manifests: bool = False) -> list[str]:
-    """Remove `written`, and the directory unless others' files are in it; returns these.
+    """Remove the paths `written`, then the directory if it is empty. Return others' files in it.
 
-    Manifests go last, when nothing else is left, or `with_manifests`: until then a later prune knows that the
-    directory is fastsft's. No link is followed.
+    Manifests are removed last, and only if nothing else is left, or if `with_manifests`: they tell a later
+    prune that the directory is fastsft's. No link is followed.
     """
     manifests = [name for name in written if name.rpartition("/")[2] in _MANIFESTS]
     files = written if with_manifests else sorted({*written} - {*manifests})
@@ -142,13 +142,13 @@ def remove_written(step_directory: Path, written: Sequence[str], with_manifests:
 
 
 def _listed(part: Path) -> list[str] | None:
-    """List the names below the part; None if no manifest of fastsft can be read."""
+    """Return the names of fastsft's files below a part; None if no manifest of fastsft can be read."""
     names: list[str] = []
     inside = os.listdir(part)
     for name in inside:
-        staged = name.startswith(temporary_start(MANIFEST))  # of a save that was killed
+        staged = name.startswith(temporary_start(MANIFEST))  # left by a killed save
         if (name in _MANIFESTS or staged) and not (part / name).is_symlink():
-            with contextlib.suppress(ValueError, RuntimeError):  # a damaged manifest lists nothing
+            with contextlib.suppress(ValueError, RuntimeError):  # a damaged manifest counts as none
                 names += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
     if not any(name in names for name in _MANIFESTS):
         return None
@@ -160,10 +160,10 @@ _OPTIMIZER = ("optim", "training_state")
 
 
 def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
-    """Remove old steps as `CheckpointMonitor.prune`. ValueError if `keep` is less than 1."""
+    """Remove old steps as documented in `CheckpointMonitor.prune`. ValueError if `keep` is below 1."""
     if keep < 1:
         raise ValueError(f"keep: expected 1 or more, got {keep}")
-    for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # of a prune that was killed
+    for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # left by a killed prune
         if (written := what_was_written(trash, half_removed=True)) is not None:
             _is_removed(partial(_discard, trash, written), trash)
     steps = step_directories(job)
@@ -180,7 +180,7 @@ def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
 
 
 def has_optimizer(step_directory: Path) -> bool:
-    """True if the manifests of a complete step list optimizer state: more than weights."""
+    """True if the manifests of all parts of a complete step list optimizer state."""
     return all(
         any(file.name.startswith(_OPTIMIZER) for file in _C.read_manifest(str(part)).files)
         for part in components(step_directory)
@@ -188,12 +188,12 @@ def has_optimizer(step_directory: Path) -> bool:
 
 
 def _remove(directory: Path) -> bool:
-    """Remove a step, at once for readers whatever happens meanwhile. False if it is not fastsft's."""
+    """Remove a step, atomically for readers. Return False if the step is kept."""
     written = what_was_written(directory)
     if written is None:
         return False
     trash = directory.with_name(f"{_TRASH}{directory.name}")
-    if trash.is_symlink() or trash.exists():  # somebody else's: ours are gone by now
+    if trash.is_symlink() or trash.exists():  # another program's, as `prune` has removed fastsft's
         _LOGGER.warning("%s: expected nothing of this name; move it away: %s stays", trash, directory.name)
         return False
     if why := _C.protection_inside(str(directory)):
@@ -203,7 +203,7 @@ def _remove(directory: Path) -> bool:
 
 
 def _is_removed(remove: Callable[[], None], path: Path) -> bool:
-    """Call `remove`; False, with a line, if the system refuses: no sync and no save ends for that."""
+    """Call `remove`. If the system refuses, log a warning and return False, so that saves go on."""
     try:
         remove()
     except (OSError, _C.FileError) as error:
@@ -218,7 +218,7 @@ def _rename_and_discard(directory: Path, trash: Path, written: list[str]) -> Non
 
 
 def _discard(trash: Path, written: list[str]) -> None:
-    """Remove a step's files; others' files stay, in a step directory without a manifest."""
+    """Remove a step's files; files of other programs stay in a step directory without a manifest."""
     left = remove_written(trash, written)
     if not left:
         return
@@ -232,12 +232,13 @@ def _discard(trash: Path, written: list[str]) -> None:
 
 
 def published_steps(job: Path) -> tuple[int, int]:
-    """Return the published (checkpoint, weights) by the iteration files and, if newer, by manifests."""
+    """Return the published steps (full checkpoint, weights), and correct the iteration files if needed."""
     steps = step_directories(job)
     complete = [step for step, path in steps.items() if is_complete(path)]
     full = [step for step in complete if (steps[step] / FULL_MARKER).exists()]
     checkpoint = _usable(read_iteration(job / CHECKPOINT_FILE), steps)
-    # A manifest proves weights; a checkpoint needs the file, or a marker with optimizer state.
+    # A manifest is enough for weights. A checkpoint needs its iteration file, or a marker and optimizer
+    # state.
     checkpoint = max([checkpoint, *(s for s in full if has_optimizer(steps[s]))])
     weights = _usable(read_iteration(job / STATE_DICT_FILE), steps)
     weights = max([weights, checkpoint, *complete])
@@ -245,13 +246,13 @@ def published_steps(job: Path) -> tuple[int, int]:
         named = read_iteration(job / name)
         if step and named != step:
             write_iteration(job / name, step)
-        elif not step and named in steps:  # it names a step that does not verify
+        elif not step and named in steps:  # the file names a step that does not verify
             (job / name).unlink()
     return checkpoint, weights
 
 
 def _usable(step: int | None, steps: dict[int, Path]) -> int:
-    """Return the step, or 0 if its directory is gone, half replaced or does not fit its manifest."""
+    """Return `step`; 0 if its directory is missing, half replaced, or does not match its manifest."""
     if step is None or step not in steps:
         return 0
     parts = components(steps[step])
@@ -265,6 +266,6 @@ _MOST_LISTED = 5
 
 
 def some(texts: Sequence[str], between: str = ", ") -> str:
-    """Join the first five of a list of any length, and the number of the others."""
+    """Join the first five of `texts`, and the number of further ones."""
     more = len(texts) - _MOST_LISTED
     return between.join(texts[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The modes of a broadcast: both ends of each wire format."""
+"""The modes of a broadcast: the sender and the receiver of each wire format."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from fastsft.weight_sync.tensor_stream import TensorStream
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """Options of one sync. bucket_bytes: size of a bucket, chunk or batch. announce: called with each SGLang
-    request. checksum: check the native mode's buckets on the host."""
+    """The options of one sync.
+
+    bucket_bytes: size of a bucket, chunk or batch. announce: called with each SGLang request. checksum:
+    compare checksums of the native modes' buckets, if they are on the host.
+    """
 
     bucket_bytes: int
     version: int
@@ -33,26 +36,26 @@ class SyncOptions:
 
 
 class Mode(ABC):
-    """Both ends of a wire format."""
+    """Sends and receives tensors in one wire format."""
 
     name: ClassVar[str]
-    handshakes = False  # True: always; other modes if both ends are ours and ask for it
-    every_rank = False  # each trainer rank sends its own rows, in a group of its own with the receivers
+    handshakes = False  # True: a sync always begins with a handshake; else the callers decide
+    every_rank = False  # each trainer rank sends its own rows, in its own group with the receivers
 
     @abstractmethod
     def send(self, stream: TensorStream, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
-        """Send all tensors of the plan."""
+        """Send all tensors of the plan, which `stream` yields."""
 
     @abstractmethod
     def receive(self, plan: SyncPlan, transport: Transport, options: SyncOptions, load: Load) -> None:
-        """Receive all tensors of the plan; `load` is called with tensors as they are complete."""
+        """Receive all tensors of the plan; call `load` with tensors once they are complete."""
 
 
 _IN_FLIGHT = 4
 
 
 class Trinity(Mode):
-    """A broadcast a tensor, also of tensors without elements, as receivers expect by the metadata."""
+    """One broadcast per tensor, including empty tensors, which Trinity's receivers expect."""
 
     name = "trinity"
 
@@ -74,7 +77,10 @@ class Trinity(Mode):
 
 
 def on_wire(tensor: torch.Tensor, plan: SyncPlan, number: int, transport: Transport) -> torch.Tensor:
-    """Return the tensor in the plan's dtype, on the wire's device. RuntimeError if its shape has changed."""
+    """Return a contiguous tensor in the plan's dtype on the transport's device.
+
+    RuntimeError for another shape.
+    """
     if tensor.shape != plan.torch_shapes[number]:
         name = plan.names[number]
         raise RuntimeError(f"tensor {name} changed its shape after the plan was made; make a new plan")
@@ -85,9 +91,10 @@ def on_wire(tensor: torch.Tensor, plan: SyncPlan, number: int, transport: Transp
 
 
 class SGLang(Mode):
-    """`announce` gets names, dtypes, shapes, weight_version, and flush_cache, true for the last request only.
+    """Batches of tensors as in SGLang's update requests, with one broadcast per tensor.
 
-    It must not wait for the engine's answer, which comes after the broadcasts.
+    `announce` is called with each request: names, dtypes, shapes, weight_version, and flush_cache, which is
+    True for the last request only. It must not wait for the engine's answer, which follows the broadcasts.
     """
 
     name = "sglang"
@@ -136,7 +143,7 @@ def _request(plan: SyncPlan, numbers: list[int], version: int, is_last: bool) ->
 
 
 class VllmPacked(Mode):
-    """`bucket_bytes` is vLLM's packed_buffer_size_bytes: both sides must have the same."""
+    """vLLM's packed chunks. `bucket_bytes` must equal vLLM's packed_buffer_size_bytes."""
 
     name = "vllm_packed"
 
@@ -210,7 +217,7 @@ def _buffers(buckets: list[_C.SyncBucket], transport: Transport) -> list[torch.T
 def _pack(
     stream: TensorStream, plan: SyncPlan, bucket: _C.SyncBucket, buffer: torch.Tensor, options: SyncOptions
 ) -> Message:
-    """Pack a bucket and return its note; an error goes into the note, so that nobody waits."""
+    """Pack a bucket; return its checksum or an error for the vote, so that receivers do not wait in vain."""
     try:
         tensors = stream.take(bucket.first, bucket.last)
         _C.pack_bucket(plan.native, bucket, bucket.first, tensors, buffer)
@@ -242,7 +249,7 @@ def _settle(
     received: torch.Tensor | None = None,
     options: SyncOptions | None = None,
 ) -> None:
-    """Finish a broadcast and check that all have the same bytes; RuntimeError on all otherwise."""
+    """Finish a broadcast; vote on errors and checksums. AgreedError on all members if there is a problem."""
     transport.wait(work, what)
     if received is not None and options is not None:
         note = {**_checksum(received, options), **note}
@@ -259,7 +266,7 @@ def _unpack(
     arriving: dict[int, torch.Tensor],
     device: torch.device | str,
 ) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that this bucket completes; a tensor in several buckets waits in `arriving`."""
+    """Return the tensors that this bucket completes. arriving: keeps incomplete tensors by number."""
     numbers = range(bucket.first, bucket.last + 1)
     for number in numbers:
         if number not in arriving:
@@ -267,7 +274,7 @@ def _unpack(
     _C.unpack_bucket(plan.native, bucket, bucket.first, [arriving[number] for number in numbers], buffer)
     complete = [p.tensor for p in bucket.pieces if p.begin + p.bytes == plan.sizes[p.tensor]]
     for number in set(numbers) - {piece.tensor for piece in bucket.pieces}:
-        del arriving[number]  # without bytes: loaded at the beginning
+        del arriving[number]  # empty tensors, which were loaded at the beginning
     return [(plan.names[number], arriving.pop(number)) for number in complete]
 
 
@@ -281,7 +288,7 @@ def _loaded(load: Load, tensors: list[tuple[str, torch.Tensor]]) -> Message:
 
 
 class NativeMultiroot(Native):
-    """Buckets, checksums and votes as in `native`, in each group; the last group to agree ends a sync."""
+    """The native mode in one group per trainer rank; a sync ends when all groups have agreed."""
 
     name = "native_multiroot"
     every_rank = True
@@ -293,7 +300,7 @@ MODES: dict[str, Mode] = {
 
 
 def sync_mode(name: str) -> Mode:
-    """Find a mode by its name. ValueError names all modes."""
+    """Return the mode called `name`. ValueError, with all names, for others."""
     if name not in MODES:
         raise ValueError(f"mode: expected one of {', '.join(sorted(MODES))}, got {name!r}")
     return MODES[name]

@@ -1,4 +1,4 @@
-"""Weights of other libraries' modules (plain, DDP, FSDP1, FSDP2), or of an engine's own iterator."""
+"""Sources of weights: modules (plain, DDP, FSDP1, FSDP2), and engines that yield their tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fastsft.weight_sync.source import (
 
 
 class TensorSource(WeightSource):
-    """A module that is not wrapped by FSDP1."""
+    """The source of weights of a module that is not wrapped by FSDP1."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -70,24 +70,25 @@ class TensorSource(WeightSource):
         return declared_ties(self._module)
 
     def _state(self) -> tuple[list[Named], set[int]]:
-        """Return names and tensors, and the identities of the parameters among them."""
+        """Return (name, tensor) of the state dict, and the ids of the parameters among the tensors."""
         if self._held is not None:
             return self._held
         check_no_adapters(self._module)
-        # keep_vars: parameters themselves, so that one that two names share is seen to be one.
+        # keep_vars yields the parameters themselves, so that a parameter with two names is recognised by its
+        # id.
         state = self._module.state_dict(keep_vars=True)
         for name, value in state.items():
             check_is_tensor(name, value)
-        # Only now: after a forward FSDP2 holds whole parameters, and state_dict() puts the sharded ones back.
+        # After state_dict(), which reshards: FSDP2 may hold whole parameters after a forward pass.
         parameters = {id(parameter) for parameter in self._module.parameters()}
         return [(clean_name(name), value) for name, value in state.items()], parameters
 
 
 class Fsdp1Source(WeightSource):
-    """A module that PyTorch's first FSDP wraps, in all or in parts.
+    """The source of weights of a module that FSDP1 wraps, whole or in parts.
 
-    A unit is the tensors that one wrapper gathers, without the wrappers nested in it: their flat parameters
-    are still sharded then, and would go out a second time. Tensors outside any wrapper come first.
+    Each unit holds the tensors of one FSDP wrapper, without the wrappers nested in it, which are units of
+    their own. Tensors outside all wrappers come first.
     """
 
     lends_memory = True
@@ -103,7 +104,7 @@ class Fsdp1Source(WeightSource):
         check_no_adapters(self._module)
         found = []
         for unit, tensors in enumerate(self.whole()):
-            kept = [tensor for _, tensor in tensors]  # ids are unique among living tensors only
+            kept = [tensor for _, tensor in tensors]  # ids are unique only while the tensors exist
             for name, tensor in tensors:
                 parameter = isinstance(tensor, nn.Parameter)
                 identity = id(tensor) + (unit << 64)
@@ -126,13 +127,13 @@ class Fsdp1Source(WeightSource):
                 yield rows_of_whole(name, tensor.detach(), is_buffer, self.rank, self.world_size)
 
     def refresh(self) -> None:
-        pass  # flat parameters keep names, shapes and dtypes, and a description would gather all
+        pass  # a flat parameter's names, shapes and dtypes do not change; describing would gather all
 
     def declared_ties(self) -> dict[str, str]:
         return declared_ties(self._inner)
 
     def _tensors(self, prefix: str, module: nn.Module) -> Iterator[Named]:
-        """Yield the tensors of the module and its children, down to the next wrappers."""
+        """Yield the tensors of the module and its children, except those inside nested wrappers."""
         if is_fsdp1_wrapper(module):
             return
         if type(module).get_extra_state is not nn.Module.get_extra_state:
@@ -151,7 +152,7 @@ class Fsdp1Source(WeightSource):
 
 
 class NamedTensorSource(BroadcastSource):
-    """Tensors that an engine's own `get_per_tensor_param()` yields, under its names and in its order."""
+    """The source of the tensors that an engine's `get_per_tensor_param()` yields, in its order."""
 
     chooses_tensors = True
 
@@ -186,7 +187,7 @@ class NamedTensorSource(BroadcastSource):
 
 
 def check_no_adapters(module: nn.Module) -> None:
-    """ValueError for a PeftModel and for layers of peft's tuners, whose tensors have peft's names."""
+    """Raise ValueError if a module is a PeftModel or has peft layers, as their tensors have peft's names."""
     kinds = (("peft.peft_model", "PeftModel"), ("peft.tuners.tuners_utils", "BaseTunerLayer"))
     known = tuple(getattr(sys.modules[home], name) for home, name in kinds if home in sys.modules)
     if any(isinstance(part, known) for part in module.modules()):
@@ -194,7 +195,7 @@ def check_no_adapters(module: nn.Module) -> None:
 
 
 def adapters_refused(where: str) -> ValueError:
-    """Make the error for a model with adapters at `where`."""
+    """Return the error for a model with adapters. where: begins the message."""
     return ValueError(
         f"{where}: weights of a model with adapters are not sent; save the adapter, or merge it (fastsft "
         "merge), and load that"
@@ -202,7 +203,7 @@ def adapters_refused(where: str) -> ValueError:
 
 
 def declared_ties(module: nn.Module) -> dict[str, str]:
-    """Return name -> owner by `_tied_weights_keys`; of a list (transformers 4) the owner is the embedding."""
+    """Return tied name -> owner by `_tied_weights_keys`; in transformers 4, the embedding owns all."""
     keys = getattr(module, "_tied_weights_keys", None) or {}
     if isinstance(keys, dict):
         return {str(name): str(owner) for name, owner in keys.items()}
@@ -215,7 +216,7 @@ def declared_ties(module: nn.Module) -> dict[str, str]:
 
 
 def check_is_tensor(name: str, value: object) -> None:
-    """ValueError for state that cannot be sent as a tensor."""
+    """Raise ValueError unless `value` is a tensor with values."""
     if not isinstance(value, torch.Tensor):
         raise ValueError(
             f"{name}: expected a tensor, got {type(value).__name__}; weight sync sends parameters and "
@@ -228,7 +229,7 @@ def check_is_tensor(name: str, value: object) -> None:
 def rows_of(
     name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, world_size: int, meshes: dict[int, bool]
 ) -> Rows:
-    """Return this rank's rows. Collective, unless the rank holds exactly these rows."""
+    """Return this rank's rows of a tensor. Collective, unless each rank already holds exactly its rows."""
     local = own_rows(tensor, rank, world_size, meshes)
     if local is not None:
         return Rows(name, local, chunk_of(tensor.shape, rank, world_size)[0], True)
@@ -240,5 +241,5 @@ def _is_flat(parameter: nn.Parameter) -> bool:
 
 
 def full_parameter(parameter: torch.Tensor) -> torch.Tensor:
-    """Return the parameter itself, which keeps its identity, unless it has to be gathered."""
+    """Return the whole parameter; it is the same object unless it has to be gathered."""
     return parameter if type(parameter) is nn.Parameter else nn.Parameter(full_tensor(parameter))

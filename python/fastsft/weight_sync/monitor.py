@@ -1,4 +1,4 @@
-"""CheckpointMonitor: counts the saves of each step and publishes complete steps, with Trinity's calls."""
+"""CheckpointMonitor: counts the saves of each step, publishes complete steps; Trinity's interface."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("single_thread", "single_process", "single_node", "unrestricted")
 KEPT_FAILURES = 1000
-_LONGEST_WAIT = 1.0  # seconds between looks at leases that end
+_LONGEST_WAIT = 1.0  # seconds between checks for expired leases
 _LOGGER = logging.getLogger(__name__)
 
 
 class Writers:
-    """Admits writers of one identity at a time; the strategy says which identity.
+    """Admission of writers: at any time, all active writers have one identity, which the strategy defines.
 
-    deadline_s: how long `enter` waits for writers that have no lease, or renew it for ever.
+    strategy: one of STRATEGIES. deadline_s: seconds that `enter` waits for other writers.
     """
 
     def __init__(self, strategy: object, deadline_s: float = 3600.0) -> None:
@@ -34,11 +34,11 @@ class Writers:
         self._strategy, self._deadline_s = name, deadline_s
         self._condition = threading.Condition()
         self._current = ""
-        self._leases: list[tuple[str, str, float]] = []  # node, job, end of the lease
+        self._leases: list[tuple[str, str, float]] = []  # (node, job, expiry time)
         self._number = itertools.count()
 
     def enter(self, node_id: str, job_id: str, lease_s: float | None) -> None:
-        """Wait for this writer's turn. RuntimeError when others write for longer than the deadline."""
+        """Wait until this writer may write. RuntimeError if others write for longer than the deadline."""
         identities = {"single_node": node_id, "single_process": f"{node_id}_{job_id}"}
         identity = identities.get(self._strategy, str(next(self._number)))
         give_up = time.monotonic() + self._deadline_s
@@ -63,7 +63,7 @@ class Writers:
             ]
 
     def leave(self, node_id: str | None, job_id: str | None) -> None:
-        """End a lease of the writer; for callers that do not say who they are, the oldest lease."""
+        """End a lease of the writer; without ids, as Trinity's callers call it, the oldest lease."""
         with self._condition:
             mine = [entry for entry in self._leases if node_id is None or entry[:2] == (node_id, job_id)]
             if mine:
@@ -78,10 +78,10 @@ class Writers:
 
 @dataclass
 class StepSaves:
-    """The saves of a step, those of weights under True, of full checkpoints under False.
+    """The saves of one step. Keys: True for saves of weights, False for full checkpoints.
 
-    pending: saves registered and not ended, below zero while their registration is awaited. announced: the
-    step has no further saves to register.
+    pending: registered saves minus ended saves; negative if saves ended before their registration. announced:
+    kinds for which the step has no further saves to register. failure: reason of the last failed save.
     """
 
     pending: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
@@ -91,18 +91,18 @@ class StepSaves:
 
     @property
     def even(self) -> bool:
-        """True if as many saves have ended as were registered."""
+        """True if all registered saves have ended, and all ended saves were registered."""
         return not any(self.pending.values())
 
 
 class CheckpointMonitor:
-    """Counts saves per step and writes the iteration files; safe from many threads, or as a Ray actor.
+    """Counts saves per step and writes the iteration files. Thread-safe; may be a Ray actor.
 
-    A step is published when as many saves finished as were registered, none failed, and `monitor_step`
-    announced it. The files of a full checkpoint are written checkpoint first. save_strategy:
-    "single_thread", "single_process", "single_node" or "unrestricted" (who may write at the same time).
-    deadline_s: after which a writer that waits for others is refused (RuntimeError).
-    A new monitor takes its state from the iteration files and manifests of `default_local_dir`.
+    A step is published when all registered saves have finished, none has failed, and `monitor_step` has
+    announced the step. For a full checkpoint, the iteration file of checkpoints is written first.
+    save_strategy: which writers may write at the same time: "single_thread", "single_process", "single_node"
+    or "unrestricted". default_local_dir: the job's directory; its iteration files and manifests are the
+    initial state. deadline_s: seconds after which a writer that waits for others gets a RuntimeError.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CheckpointMonitor:
     def register_thread_count(
         self, step: int, *, state_dict_thread_count: int = 0, checkpoint_thread_count: int = 0
     ) -> None:
-        """Register saves of the step that have been dispatched, and may have finished already."""
+        """Register saves of the step that have been started, and may already have finished."""
         with self._lock:
             saves = self._changing(step)
             saves.pending[True] += state_dict_thread_count
@@ -143,7 +143,7 @@ class CheckpointMonitor:
     def notify_started(self, node_id: str, job_id: str, lease_s: float | None = None) -> None:
         """Wait until this writer may write. RuntimeError if others write for too long.
 
-        lease_s: seconds until it must send a `heartbeat`; None: no limit, for writers that send none.
+        lease_s: seconds within which the writer must send a `heartbeat`; None: it need not send any.
         """
         self._writers.enter(str(node_id), str(job_id), lease_s)
 
@@ -154,7 +154,10 @@ class CheckpointMonitor:
     def notify_finished(
         self, step: int, is_state_dict: bool = False, *, node_id: str | None = None, job_id: str | None = None
     ) -> None:
-        """Count a durable save of the step. Writers with a lease say who they are."""
+        """Count a durable save of the step.
+
+        node_id, job_id: ids of the writer, given by writers with a lease.
+        """
         self._writers.leave(node_id, job_id)
         with self._lock:
             saves = self._changing(step)
@@ -171,7 +174,7 @@ class CheckpointMonitor:
         node_id: str | None = None,
         job_id: str | None = None,
     ) -> None:
-        """Count a failed save of the step, which is not published unless it is saved again."""
+        """Count a failed save of the step, which is then not published until it is saved again."""
         self._writers.leave(node_id, job_id)
         _LOGGER.error("saving step %d failed: %s", step, why)
         with self._lock:
@@ -179,24 +182,24 @@ class CheckpointMonitor:
             saves.pending[is_state_dict] -= 1
             saves.failure = why
             if step in self.latest_steps():
-                # Saved again, and half replaced perhaps: a published step must be complete.
+                # The step was being saved again and may be half replaced; a published step must be complete.
                 self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
             self._forget_past()
 
     def failures(self) -> dict[int, str]:
-        """Return step -> reason of its last failure, for the newest 1000 failed steps."""
+        """Return the reason of the last failure by step, for the newest 1000 failed steps."""
         with self._lock:
             return {step: saves.failure for step, saves in self._saves.items() if saves.failure is not None}
 
     def latest_steps(self) -> tuple[int, int]:
-        """Return the steps of (full checkpoint, weights) that readers may use; 0: none yet."""
+        """Return the published steps (full checkpoint, weights); 0 if there is none."""
         with self._lock:
             return self.latest_checkpoint_step, self.latest_state_dict_step
 
     def acquire_lease(self, step: int, reader: str, seconds: float = 600.0) -> None:
-        """Keep the step from `prune` while `reader` reads it. A second call renews the lease.
+        """Protect the step from `prune` for `seconds`. A second call renews the lease.
 
-        ValueError if the step is missing or incomplete.
+        reader: name of the reader. ValueError if the step is missing or incomplete.
         """
         with self._lock:
             directory = self._job / f"global_step_{step}"
@@ -210,16 +213,16 @@ class CheckpointMonitor:
             self._readers.pop((reader, step), None)
 
     def prune(self, keep: int) -> list[int]:
-        """Remove steps saved for synchronisation only, all but the newest `keep` complete ones.
+        """Remove old steps that were saved for weight sync only, and return them.
 
-        Kept are also: steps newer than the newest complete one, those that a reader leases, and full
-        checkpoints. Returns the steps removed.
+        The newest `keep` complete steps stay, also steps above the newest complete step, steps that a reader
+        has leased, and full checkpoints.
         """
         with self._lock:
             return layout.prune(self._job, keep, {step for _, step in self._leased()})
 
     def _leased(self) -> dict[tuple[str, int], float]:
-        """Return the ends of the leases that have not ended."""
+        """Return the expiry time of each active lease; drop expired leases."""
         now = time.monotonic()
         self._readers = {lease: end for lease, end in self._readers.items() if end > now}
         return self._readers
@@ -230,8 +233,8 @@ class CheckpointMonitor:
     def _changing(self, step: int) -> StepSaves:
         """Return the record of a step whose counts are about to change.
 
-        If its counts are even, the change belongs to another save of the step; else it may belong to the save
-        that failed, as reports and registrations come in any order.
+        If its counts are even, the change belongs to a new save of the step, so an old failure is forgotten.
+        Else it may belong to the failed save, because reports and registrations arrive in any order.
         """
         saves = self._of(step)
         if saves.even:
@@ -239,9 +242,9 @@ class CheckpointMonitor:
         return saves
 
     def _forget_past(self) -> None:
-        """Forget steps that are announced, even and older than the published one; failures but the newest.
+        """Forget finished steps before the published step, and all but the newest failed steps.
 
-        A later report of such a step belongs to another save, which is registered and announced again.
+        A later report of a forgotten step belongs to a new save, which is registered and announced again.
         """
         over = [(step, saves) for step, saves in self._saves.items() if saves.announced and saves.even]
         failed = sorted(step for step, saves in over if saves.failure is not None)
@@ -255,7 +258,7 @@ class CheckpointMonitor:
             del self._saves[step]
 
     def _publish(self, step: int) -> None:
-        """Publish the parts of the step that became complete, unless a newer step is published."""
+        """Publish weights and full checkpoint of the step if complete, unless a newer step is published."""
         saves = self._of(step)
         if saves.failure is None and saves.pending[True] == 0:
             is_full = False in saves.announced
@@ -275,7 +278,7 @@ class CheckpointMonitor:
         self._forget_past()
 
     def _write(self, name: str, step: int) -> None:
-        """Write an iteration file, never backwards: another trainer's monitor may publish here, too."""
+        """Write an iteration file, unless another trainer's monitor has written a newer step."""
         named = layout.read_iteration(self._job / name)
         if named is not None and named > step and (self._job / f"global_step_{named}").is_dir():
             _LOGGER.warning("%s names step %d: step %d is not published", self._job / name, named, step)
@@ -290,8 +293,10 @@ class CheckpointMonitor:
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
     ) -> ActorHandle:
-        """Return the monitor as Ray's actor `checkpoint_monitor`, made when there is none. It can wait for a
-        writer while it serves others (64 calls at a time)."""
+        """Return the Ray actor `checkpoint_monitor`, and make it if there is none.
+
+        It serves 64 calls at a time, so that a writer may wait in a call.
+        """
         import ray
 
         options = {"name": "checkpoint_monitor", "namespace": namespace, "get_if_exists": True}

@@ -1,4 +1,4 @@
-"""SyncPlan: the tensors that go to other processes (docs/spec/weight_sync.md, section 4.1)."""
+"""SyncPlan: the tensors that are sent to other processes (docs/spec/weight_sync.md, section 4.1)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NamedTensor = tuple[str, object, Sequence[int]]
 
 
 class SyncPlan:
-    """Names, dtypes, shapes and order of the tensors that are sent, and the names tied to them.
+    """Names, dtypes, shapes and order of the tensors to send, and further names that are tied to them.
 
-    tensors: (name, dtype, shape); a dtype is a `torch.dtype` or a name in any spelling ("bfloat16",
-    "torch.bfloat16", "BF16"). tied: further name -> name that is sent. ValueError for a plan that cannot be:
-    a name twice, a size past 64 bits, an unknown dtype, an owner that is not sent.
+    tensors: (name, dtype, shape); the dtype is a `torch.dtype` or its name in any spelling ("bfloat16",
+    "torch.bfloat16", "BF16"). tied: tied name -> name of the sent tensor. ValueError for a duplicate name, a
+    size beyond 64 bits, an unknown dtype, or a tied name whose tensor is not sent.
     """
 
     def __init__(self, tensors: Iterable[NamedTensor], tied: Mapping[str, str] | None = None) -> None:
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
         self.native = _C.SyncPlan(given, sorted((tied or {}).items()))
-        # Lists are made once: a lookup for one tensor may not cost a list of all.
+        # Kept, because `native.tensors` builds a new list of all tensors at each access.
         self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
         self._cuts: dict[tuple[str, int], list[_C.SyncBucket]] = {}
 
@@ -40,7 +40,7 @@ class SyncPlan:
 
     @functools.cached_property
     def dtype_names(self) -> list[str]:
-        """torch's names without prefix ("bfloat16"), as vLLM and SGLang take them."""
+        """Dtype of each tensor as torch's name without prefix ("bfloat16"), which vLLM and SGLang expect."""
         return [dtype for _, dtype, _ in self.tensors]
 
     @functools.cached_property
@@ -50,41 +50,41 @@ class SyncPlan:
 
     @functools.cached_property
     def sizes(self) -> list[int]:
-        """Bytes of each tensor."""
+        """Size of each tensor in bytes."""
         return list(self.native.sizes)
 
     @functools.cached_property
     def tied(self) -> dict[str, str]:
-        """Names that are not sent, each with the name of the sent tensor that it is."""
+        """Tied names that are not sent, each with the name of the sent tensor."""
         return dict(self.native.tied)
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all tensors."""
+        """Size of all tensors in bytes."""
         return int(self.native.total_bytes)
 
     @functools.cached_property
     def hash(self) -> str:
-        """32 hex digits that change with every name, dtype, shape, tied name, and their order."""
+        """Hash of names, dtypes, shapes, order and tied names, as 32 hexadecimal digits."""
         return str(self.native.hash)
 
     def difference(self, other: SyncPlan, ours: str = "this plan", theirs: str = "the other plan") -> str:
-        """Describe the first difference of two plans; "" if they are equal."""
+        """Return a message about the first difference between two plans; "" if they are equal."""
         return str(self.native.difference(other.native, ours, theirs))
 
     def metadata(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """Return the metadata that Trinity's Synchronizer sends: (name, "torch.bfloat16", shape)."""
+        """Return (name, dtype such as "torch.bfloat16", shape) of each tensor, as Trinity's metadata."""
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
     def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> Message:
-        """Return the update call of vLLM's packed engine (docs/spec/weight_sync.md, section 2.5)."""
+        """Return the update request for vLLM's packed transfer (docs/spec/weight_sync.md, section 2.5)."""
         return {
             "names": self.names, "dtype_names": self.dtype_names, "shapes": self.shapes, "packed": True,
             "packed_buffer_size_bytes": buffer_bytes, "packed_num_buffers": num_buffers,
         }  # fmt: skip
 
     def to_json(self) -> str:
-        """Write a text for `from_json`."""
+        """Return the plan as JSON text, for `from_json`."""
         return json.dumps({"tensors": self.tensors, "tied": self.tied})
 
     @classmethod
@@ -107,23 +107,23 @@ class SyncPlan:
         return [torch.Size(shape) for shape in self.shapes]
 
     def empty(self, index: int, device: torch.device | str = "cpu") -> torch.Tensor:
-        """Allocate tensor number `index`."""
+        """Return uninitialised memory for tensor number `index`."""
         return torch.empty(self.shapes[index], dtype=self.dtypes[index], device=device)
 
     def buckets(self, cut: str, size: int) -> list[_C.SyncBucket]:
-        """Return `native.<cut>(size)`, made once. cut: native_buckets, vllm_chunks or tensor_batches."""
+        """Return `native.<cut>(size)`, cached. cut: native_buckets, vllm_chunks or tensor_batches."""
         if (cut, size) not in self._cuts:
             self._cuts[cut, size] = getattr(self.native, cut)(size)
         return self._cuts[cut, size]
 
 
 def check_same_plan(hashes: Sequence[str]) -> None:
-    """ValueError that names the ranks whose plan is not rank 0's; `hashes` in order of rank."""
+    """Raise ValueError, with the ranks, if plans differ from rank 0's. hashes: in order of rank."""
     _C.check_same_plan(list(hashes))
 
 
 def parameter_dtype(name: str | None) -> torch.dtype | None:
-    """Return the dtype of `save_dtype`. ValueError for another name."""
+    """Return the dtype that `save_dtype` names; None for None. ValueError for unsupported names."""
     if name is None:
         return None
     if name not in ("float32", "bfloat16", "float16"):

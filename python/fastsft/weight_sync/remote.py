@@ -1,4 +1,4 @@
-"""Calls with deadlines, of Ray actors and of objects of this process alike."""
+"""Calls with deadlines to Ray actors and to objects of this process."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ T = TypeVar("T")
 
 
 def has_method(target: object, name: str) -> bool:
-    """True if `target`, an actor handle or an object, offers the method."""
+    """True if `target`, an actor handle or another object, has the method `name`."""
     return callable(getattr(target, name, None)) or hasattr(getattr(target, name, None), "remote")
 
 
 def is_actor(target: object) -> bool:
-    """True if calls go through Ray."""
+    """True if `target` is a Ray actor handle."""
     ray = sys.modules.get("ray")
     return ray is not None and isinstance(target, ray.actor.ActorHandle)
 
 
 def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
-    """Call a method and return its result; raises its error, or Ray's.
+    """Call a method of `target` and return its result. Raises the method's error, or Ray's.
 
-    RuntimeError without an answer within `deadline_s` seconds. A method of this process runs on a thread of
-    its own, so that the caller can leave it: nothing can end it, and it may do its work later.
+    RuntimeError if there is no answer within `deadline_s` seconds. A method of this process runs on its own
+    thread, so that the caller can return at the deadline; the method itself goes on.
     """
     method = getattr(target, name)
     if hasattr(method, "remote"):
@@ -47,7 +47,7 @@ def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: 
 
 
 async def call_async(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
-    """`call` from a coroutine, on whose loop a coroutine of `target` runs."""
+    """Call a method as `call` does, from a coroutine; a coroutine method runs on the caller's loop."""
     method = getattr(target, name)
     if hasattr(method, "remote"):
         result = method.remote(*args, **kwargs)
@@ -59,7 +59,7 @@ async def call_async(target: object, name: str, *args: object, deadline_s: float
 
 
 def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
-    """Call `work` on a thread of its own. RuntimeError naming `what` when it has not ended in time."""
+    """Call `work` on its own thread, and return its result. RuntimeError, with `what`, at the deadline."""
     future = _on_thread(what, work, (), {})
     try:
         return future.result(deadline_s)
@@ -74,7 +74,7 @@ def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
 def _on_thread(
     what: str, work: Callable[..., T], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Future[T]:
-    """Run `work` on a daemon thread, for which a process that ends does not wait."""
+    """Call `work` on a daemon thread, so that the process does not wait for it at exit."""
     future: Future[T] = Future()
     context, settings = contextvars.copy_context(), _thread_settings()
 
@@ -84,7 +84,7 @@ def _on_thread(
                 result = context.run(work, *args, **kwargs)
             future.set_result(result)
         except BaseException as error:
-            # Without this frame, whose future holds the error.
+            # The traceback leaves out this frame, which refers to the future and so would make a cycle.
             future.set_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
 
     threading.Thread(target=run, name=f"call-{what}", daemon=True).start()
@@ -92,7 +92,7 @@ def _on_thread(
 
 
 def _thread_settings() -> Callable[[], contextlib.ExitStack]:
-    """Return a context that gives another thread this thread's settings of torch."""
+    """Return a maker of a context in which another thread has this thread's torch settings."""
     torch = sys.modules.get("torch")
     if torch is None:
         return contextlib.ExitStack
@@ -111,7 +111,7 @@ def _thread_settings() -> Callable[[], contextlib.ExitStack]:
 
 
 def _result(method: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-    """Return the result of a method, or of the coroutine that it returns."""
+    """Call a method; return its result, or that of the awaitable that it returns."""
     result = method(*args, **kwargs)
     return asyncio.run(_waited(result)) if inspect.isawaitable(result) else result
 
@@ -121,7 +121,7 @@ async def _waited(awaitable: Awaitable[T]) -> T:
 
 
 def runtime_ids() -> tuple[str, str]:
-    """Return (node, job): Ray's ids if Ray runs, else this machine's name and this process."""
+    """Return (node id, job id): Ray's ids if Ray is initialised, else the host name and the process id."""
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         context = ray.get_runtime_context()

@@ -1,4 +1,4 @@
-"""The rendezvous of a weight group's members in their store, again each time a member is started again."""
+"""The rendezvous of a weight group's members in their store, repeated whenever a member is restarted."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ Abort = Callable[[Group], None]
 
 _WAITING, _READY, _CONNECTED, _FAILED = "waiting", "ready", "connected", "failed"
 _REPORTED = (_CONNECTED, _FAILED)
-_FIRST_CONNECT_S = 5.0  # doubled with each try: a machine may be busy, and a member may die in a try
+_FIRST_CONNECT_S = 5.0  # doubled with each try: machines may be busy, and members may die
 _LEAST_CONNECT_S = 1.0
 _LONGEST_REASON = 500
-_SLACK_S = 5.0  # a backend's own error comes first, which says more
-_TRIES = 3  # in which everybody was there; more would fail alike
+_SLACK_S = 5.0  # lets the backend's own error, which is more useful, come first
+_TRIES = 3  # tries with all members present; more tries would fail, too
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.001, 0.05
 
 
 @dataclass(frozen=True)
 class Seat:
-    """A member's last entry in the store.
+    """A member's entry in the store.
 
-    token: new with each try. roster: digest of the tokens that the member saw last, once all had a seat.
-    generation: the last group that it was in, -1 before the first. version: the newest that it has sent or
-    received.
+    token: random text, new with each try. who: process and host. generation: generation of its last group; -1
+    before the first. version: newest version that it has sent or received. step: its progress in the try.
+    roster: digest of all members' tokens as it saw them last; "" until all have a seat. why: reason of a
+    failure.
     """
 
     token: str
@@ -56,7 +57,7 @@ class Seat:
 
     @classmethod
     def parse(cls, content: bytes) -> Seat:
-        """Parse an entry. RuntimeError for a content that no member writes."""
+        """Parse an entry. RuntimeError for content that no member writes."""
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError, RecursionError) as error:
@@ -65,10 +66,10 @@ class Seat:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A group whose members all say that they are connected.
+    """A group whose members have all reported that they are connected.
 
-    generation: the same number on all members, one more than any knew before. version: the newest that a
-    member had.
+    generation: one more than the highest earlier generation of a member. version: newest version of any
+    member.
     """
 
     group: Group
@@ -77,12 +78,12 @@ class Meeting:
 
 
 class Rendezvous:
-    """One rendezvous of the members of a group, who all call `meet`, in any order.
+    """One rendezvous of the members of a group, which all call `meet`.
 
-    Each member has a seat, and the last that comes under a rank takes it: a member that was started again
-    replaces the killed one. A try begins when all members have seen the same roster, and counts if all are
-    connected; else each tries again, until `timeout_s` is over. store: for the keys of this group alone.
-    backend: for messages. abort: called with a group that not all members are connected to.
+    Each rank has a seat in the store. The latest process with a rank takes its seat, so that a restarted
+    member replaces the killed process. A try begins when all members have seen the same roster, and succeeds
+    if all of them connect; else all try again, until `timeout_s` is over. store: used for this group only.
+    backend: name for messages. abort: called with a group to which not all members are connected.
     """
 
     def __init__(
@@ -94,15 +95,16 @@ class Rendezvous:
         self._who = f"process {os.getpid()} on {socket.gethostname()}"
         self._timeout_s, self._end = timeout_s, time.monotonic() + timeout_s
         self._connect_s = _FIRST_CONNECT_S
-        self._reason: BaseException | None = None  # why this member could not be connected
+        self._reason: BaseException | None = None  # why this member could not connect
         self._calls = BoundedStore(lambda: store, timeout_s)
 
     def meet(self, connect: Connect, generation: int, version: int, in_caller: bool = False) -> Meeting:
-        """Return the group that `connect(store, seconds)` makes on all members, under a prefix for each try.
+        """Return the meeting with the group that `connect` has made on all members.
 
-        generation, version: as in `Seat`. in_caller: `connect` is called on this thread. ValueError for a
-        member that means another group, and if another process comes under this rank; RuntimeError, naming
-        ranks, if others do not come within the timeout, or cannot be connected.
+        connect: called with a store, whose prefix is new for each try, and a limit in seconds. generation,
+        version: as in `Seat`. in_caller: call `connect` on this thread, and not on the store's thread.
+        ValueError if members have different world sizes or backends, or if another process takes this rank;
+        RuntimeError, with the ranks, if members do not arrive within the timeout or cannot connect.
         """
         tries = 0
         try:
@@ -132,12 +134,12 @@ class Rendezvous:
             )
 
     def _sit(self, seat: Seat) -> None:
-        """Take the seat, also from another process."""
+        """Take the seat of this rank, even if another process has it."""
         self._mine = seat
         self._ask(lambda store: store.set(self._keys[self._rank], seat.text()))
 
     def _change(self, step: str, roster: str | None = None, why: str = "") -> None:
-        """Write into this member's seat. ValueError if another process has taken it."""
+        """Change the entry in this member's seat. ValueError if another process has taken the seat."""
         roster = self._mine.roster if roster is None else roster
         before, after = self._mine.text(), replace(self._mine, step=step, roster=roster, why=why)
         key = self._keys[self._rank]
@@ -154,7 +156,7 @@ class Rendezvous:
         )
 
     def _look(self) -> list[Seat] | None:
-        """Return all seats; None while a seat was never taken. ValueError if this one is lost to another."""
+        """Return all seats; None while a seat is empty. ValueError if another process has taken this seat."""
         mine = self._keys[self._rank]
         keys = self._keys if self._ask(lambda store: store.check(self._keys)) else [mine]
         contents = self._ask(lambda store: store.multi_get(keys))
@@ -164,7 +166,7 @@ class Rendezvous:
         return list(seats.values()) if keys is self._keys else None
 
     def _all_ready(self) -> list[Seat]:
-        """Return the seats once every member has seen the same. RuntimeError past the timeout."""
+        """Return the seats once all members have seen the same roster. RuntimeError after the timeout."""
         for _ in self._looks():
             seats = self._look()
             roster = "" if seats is None else _roster(seats)
@@ -177,7 +179,7 @@ class Rendezvous:
         raise AssertionError
 
     def _try(self, connect: Connect, in_caller: bool, seats: list[Seat]) -> tuple[Group | None, list[Seat]]:
-        """Return the group, if this member is connected, and the seats of all members after the try."""
+        """Return the group (None if this member could not connect), and all seats after the try."""
         group: Group | None = None
         try:
             group = self._connected(connect, in_caller)
@@ -192,7 +194,7 @@ class Rendezvous:
         for _ in self._looks():
             found = self._look()
             if found is None or _roster(found) != self._mine.roster or time.monotonic() > end:
-                break  # a member has begun another try, or was killed in this one
+                break  # a member has begun another try, or has not reported in time
             seats = found
             if all(seat.step in _REPORTED for seat in seats):
                 break
@@ -213,7 +215,7 @@ class Rendezvous:
             generation, who = 1 + self._mine.generation, "never came"
         else:
             missing = [rank for rank, seat in enumerate(seats) if seat.roster != self._mine.roster]
-            # A seat has the number before the try; a connected member has the next.
+            # A seat has the generation before the try; that of a connected member is one more.
             generation = max(1 + seat.generation + (seat.step == _CONNECTED) for seat in seats)
             who = "came before, and not again"
         raise RuntimeError(
@@ -242,7 +244,7 @@ class Rendezvous:
             ) from error
 
     def _looks(self) -> Iterator[None]:
-        """Yield when it is time to look at the seats: often at first, as others may be at the same place."""
+        """Yield whenever the seats should be polled: often at first, since members often arrive together."""
         delay = _SHORTEST_DELAY
         while True:
             yield
@@ -254,7 +256,7 @@ def _roster(seats: list[Seat]) -> str:
     return hashlib.sha256(" ".join(seat.token for seat in seats).encode()).hexdigest()[:32]
 
 
-# Texts of gloo and of torch's stores, whose first line names a source file of theirs.
+# Patterns of error messages of gloo and torch's stores, and the texts that replace them.
 _REASONS = (
     (r"closed by peer|reset by peer|broken pipe|connection refused|pair closure|writev|readv",
      "the connection to another member is closed: its process has ended, or it has given this group up"),
@@ -266,7 +268,7 @@ _ORIGIN = re.compile(r"^(Gloo \w+ failed with )?(\[[^\]]*\.(cc|cpp|h):\d+\]\s*)?
 
 
 def plain_reason(error: BaseException) -> str:
-    """Say why an operation of a group failed; known texts of backends are replaced."""
+    """Return why an operation of a group failed, with plain text for known messages of backends."""
     first = next(iter(str(error).splitlines()), "") or type(error).__name__
     for pattern, words in _REASONS:
         if re.search(pattern, first, re.IGNORECASE):

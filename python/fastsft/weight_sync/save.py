@@ -1,4 +1,4 @@
-"""fsdp_save_state_dict, and the saves of an engine that have not ended: at most one running, one queued."""
+"""fsdp_save_state_dict, and the queue of an engine's saves: at most one runs, and one waits."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class SaveRun:
-    """A job that a coordinator calls once on a thread, or abandons: either way `done` gets an outcome.
+    """A job that a coordinator either calls once on a thread or abandons; `done` gets the outcome.
 
-    after: a save that must end first on rank 0, which may replace this job until then. The other ranks wait
-    for rank 0's word in any case.
+    after: end of the earlier save, for which rank 0 waits; until then, rank 0 may replace this job. Other
+    ranks wait for the decision of rank 0.
     """
 
     def __init__(self, job: SaveJob, deadline_s: float, after: Future[None] | None) -> None:
@@ -51,7 +51,7 @@ class SaveRun:
             wait_for([self._after, self.done], self._deadline_s, FIRST_COMPLETED)
         with self._lock:
             if self.done.done():
-                self.done.result()  # raises: it was replaced
+                self.done.result()  # raises, as the job was replaced or abandoned
             self._began = True
         try:
             self._job.run()
@@ -61,7 +61,7 @@ class SaveRun:
         self.done.set_result(None)
 
     def abandon(self, error: BaseException) -> None:
-        """End the job with `error` unless it has begun; a later call raises `error`."""
+        """End the job with `error`, unless it has begun; a later call of it raises `error`."""
         with self._lock:
             if self._began or self.done.done():
                 return
@@ -69,9 +69,9 @@ class SaveRun:
         self._job.abandon(f"{type(error).__name__}: {error}")
 
     def replace(self, step: int) -> bool:
-        """Replace the job by a save of `step`, unless it has begun. True on all ranks or on none.
+        """Replace the job by a save of `step`, unless it has begun. Return whether it was replaced.
 
-        Rank 0 decides, and the others hear of it here.
+        Rank 0 decides, and other ranks wait here for its decision, so that all return the same.
         """
         if not self._job.leads:
             return self._job.was_replaced(self._deadline_s)
@@ -83,7 +83,7 @@ class SaveRun:
 
 @dataclass
 class Slot:
-    """Host buffers, and the save that reads them. name: for the coordinator."""
+    """Host buffers, and the save that reads them. name: name of the save for the coordinator."""
 
     name: str
     staging: Staging = field(default_factory=Staging)
@@ -93,9 +93,9 @@ class Slot:
         return self.run is not None and not self.run.done.done()
 
     def finish(self, deadline_s: float) -> BaseException | None:
-        """Wait for the save, and return its error, if any.
+        """Wait for the slot's save, and return its error, if any.
 
-        A save that does not end keeps its buffers, and blocks no later save.
+        If the save does not end in time, it keeps its buffers, and the slot gets new ones for later saves.
         """
         try:
             failure = None if self.run is None else self.run.done.exception(deadline_s)
@@ -105,23 +105,26 @@ class Slot:
                 f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, "
                 "or its disk is stuck"
             )
-        self.run = None  # only now: after an interrupt in the wait the save still reads its buffers
+        self.run = None  # not earlier: if the wait is interrupted, the save still reads its buffers
         return None if isinstance(failure, ReplacedError) else failure
 
 
 class SaveQueue:
-    """Two slots; the second is only for saves that do not wait for the first."""
+    """Two slots for saves; the second is used only with `replace_pending`."""
 
     def __init__(self) -> None:
-        self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]  # the older one first
+        self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]  # older save first
 
     def free(self, deadline_s: float) -> tuple[Slot, BaseException | None]:
-        """Wait for all saves. Return a slot, and the error of an earlier save, if any."""
+        """Wait for all saves. Return a free slot, and the error of an earlier save, if any."""
         failures = [slot.finish(deadline_s) for slot in self._slots]
         return self._slots[0], next((failure for failure in failures if failure is not None), None)
 
     def replacing(self, step: int, deadline_s: float) -> tuple[Slot, BaseException | None]:
-        """Return a slot, at once if no save waits or the waiting one is replaced, and an earlier error."""
+        """Return a slot for a new save, and the error of the slot's earlier save, if any.
+
+        Waits only if one save runs and the save behind it cannot be replaced.
+        """
         older, newer = self._slots
         if older.busy() and newer.busy():
             assert newer.run is not None
@@ -133,7 +136,7 @@ class SaveQueue:
         return reused, failure
 
     def other(self, slot: Slot) -> Future[None] | None:
-        """Return the end of the other slot's save, if it is under way."""
+        """Return the future of the other slot's save; None unless it is in flight."""
         (other,) = (candidate for candidate in self._slots if candidate is not slot)
         return other.run.done if other.run is not None and other.busy() else None
 
@@ -143,7 +146,7 @@ _GATHERING = "gathering a save"
 
 @dataclass(frozen=True)
 class SaveTicket:
-    """A save under way on this rank."""
+    """A save in flight on this rank."""
 
     path: Path
     step: int
@@ -154,8 +157,10 @@ class SaveTicket:
         return self._done.done()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the step is durable on all ranks. RuntimeError if it failed; TimeoutError after
-        `timeout` seconds."""
+        """Wait until the step is durable on all ranks.
+
+        RuntimeError if the save has failed; TimeoutError after `timeout` seconds.
+        """
         self._done.result(timeout)
 
 
@@ -171,30 +176,30 @@ def fsdp_save_state_dict(
     deadline_s: float = 1800.0,
     replace_pending: bool = False,
 ) -> SaveTicket | None:
-    """Save the sharded weights of `engine.module`, frozen as they are now. Collective.
+    """Save the current sharded weights of `engine.module` to `local_path`. Collective.
 
-    On return the weights are copied, so training may go on; every rank writes in the background, rank 0
-    through `coordinator.save_async`, which tells the monitor once all ranks are durable. Without a path
-    nothing is saved.
+    The weights have been copied when this returns, so training may go on. Every rank writes in the
+    background; rank 0 writes through `coordinator.save_async`, which notifies the monitor when all ranks'
+    files are durable. local_path: None: nothing is saved.
 
-    format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native"
-    (a safetensors file a rank). logger: None for this module's own. save_dtype: dtype of parameters; None
-    keeps each tensor's own. deadline_s: seconds after which a silent rank fails the save, and an earlier save
-    that does not end is given up. If the copy gathers (FSDP1, fastsft's engine, DTensors that are not cut
-    into rows over all ranks), ranks meet first, and all raise the error that keeps a rank from beginning. The
-    error of a failed save is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the
-    next call, whose own save is under way nevertheless.
-    replace_pending: only the newest save matters: while a save is being written the call returns, and its own
-    save waits for its turn; the next call replaces a save that has not begun, whose ticket raises that. Costs
-    host memory for a second copy, and needs fastsft's coordinator.
-    Contract: docs/spec/weight_sync.md, sections 1.1 and 4.2.
+    format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native" (one
+    safetensors file per rank). logger: None: this module's logger. save_dtype: dtype of saved parameters;
+    None keeps each tensor's own. deadline_s: seconds after which the save fails if a rank is silent, and
+    after which an earlier save is given up. If the copy needs a gather (FSDP1, fastsft's engine, DTensors
+    whose rows are not sharded over all ranks), ranks first agree that all can begin, or all raise the error.
+    The error of a failed save is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the
+    next call, after the new save has begun. replace_pending: do not wait for a running save; the new save
+    waits in the background, and a later call may replace it until it begins, in which case its ticket raises
+    ReplacedError. This needs host memory for a second copy, and fastsft's coordinator. Contract:
+    docs/spec/weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
         skip("save")
         skip(_GATHERING)
         return None
     rank, world_size = ranks_of(engine)
-    # Before anything that can fail on one rank alone: the others must hear of it, and count alike.
+    # Made before anything that can fail on one rank only, so that failures are reported and ranks count
+    # alike.
     exchange = StoreExchange("save", KINDS, rank, world_size, deadline_s)
     try:
         with TransferAgreement(engine, _GATHERING, f"saving step {global_step}", deadline_s) as opening:
@@ -210,7 +215,7 @@ def fsdp_save_state_dict(
                 source = state_source(engine, state)
                 with source.held():
                     source.refresh()
-                    if source.gathers():  # a rank that stayed away would leave the others in it
+                    if source.gathers():  # without agreement, an absent rank would block the gather
                         opening.agree({"step": step, "format": format})
                     source.take_changes()
                     snapshot, error = slot.staging.take(source, dtype, step)
@@ -230,7 +235,7 @@ def fsdp_save_state_dict(
 
 
 def _check_coordinator(coordinator: object, rank: int) -> None:
-    """ValueError unless rank 0 has a coordinator, which the other ranks do not need."""
+    """Raise ValueError on rank 0 if it has no coordinator; other ranks need none."""
     if rank == 0 and not hasattr(coordinator, "save_async"):
         raise ValueError(
             "fsdp_save_state_dict: coordinator: expected a CheckpointCoordinator, or another object with "
@@ -269,19 +274,19 @@ def _dispatch(run: SaveRun, name: str, coordinator: Coordinator, rank: int, step
         try:
             coordinator.save_async(name, run, step, is_state_dict=True)
         except BaseException as error:
-            if hasattr(coordinator, "attach"):  # ours has begun it, or abandoned it
+            if hasattr(coordinator, "attach"):  # fastsft's own coordinator: it has begun or abandoned the run
                 raise
             run.abandon(error)
             raise_once(error)
     elif hasattr(coordinator, "attach"):
         coordinator.attach(name, run)
-    else:  # Trinity's: other ranks never talk to it
+    else:  # Trinity's coordinator exists on rank 0 only
         threading.Thread(target=_quietly, args=(run,), name=f"save-{name}").start()
 
 
 def _quietly(run: SaveRun) -> None:
 
-    with contextlib.suppress(Exception):  # kept in the ticket and raised by the next save
+    with contextlib.suppress(Exception):  # the ticket keeps the error, and the next save raises it
         run()
 
 

@@ -1,4 +1,4 @@
-"""One save of weights: every rank writes its files, and rank 0 commits them, the manifest last."""
+"""One save of weights: every rank writes its files, and rank 0 commits them with a manifest, written last."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems, so
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.tensor_stream import Snapshot
 
-KINDS = {  # posts about one save, each with the words for a rank that waits for it
+KINDS = {  # kinds of posts about one save, each with the phrase for a rank that waits for it
     "tag": "waiting for rank 0 to begin", "written": "waiting for what ranks wrote",
     "decision": "waiting for rank 0's decision", "renamed": "waiting for ranks that rename",
     "done": "waiting for rank 0's manifest",
 }  # fmt: skip
 _FSDP_CONFIG = "fsdp_config.json"
-_INDEX = "model.safetensors.index.json"  # of a model directory that was here before
+_INDEX = "model.safetensors.index.json"  # left by an earlier model directory, it would misdirect loaders
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -49,9 +49,9 @@ class SaveJob:
     """One rank's share of a save; `run` is called on a background thread of every rank.
 
     Files are written under temporary names. Rank 0 waits for the reports of all ranks, removes the manifest
-    of an earlier save, lets all ranks rename, and then writes the manifest. After any error there is no
-    manifest and no temporary file, and every rank raises the reason of the first rank that failed.
-    error: fault of the snapshot. small_files: for `huggingface/`, on rank 0.
+    of an earlier save, lets all ranks rename their files, and then writes the manifest. After any error there
+    is no manifest and no temporary file, and every rank raises the reason of the first failed rank. error:
+    message about a fault of the snapshot, or None. small_files: on rank 0, files for `huggingface/`.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class SaveJob:
         self._posts, self._error = exchange, error
         self._small_files, self._fsdp_version = small_files, fsdp_version
         self._commit, self._held = Commit(directory), HeldFiles()
-        self._names: list[str] = []  # files that this rank renames
+        self._names: list[str] = []  # final names of the files that this rank renames
         self._tag = ""
         self._same_plan = True
-        self._replaced: Future[bool] = Future()  # True if rank 0 has
+        self._replaced: Future[bool] = Future()  # True if rank 0 has replaced this save
         self._what = f"step {snapshot.step} to {directory}"
 
     def run(self) -> None:
-        """Save; the step is durable on all ranks on return. RuntimeError if a rank failed or was silent."""
+        """Save the step durably on all ranks. RuntimeError if a rank has failed or is silent."""
         try:
             self._write()
             if self.leads:
@@ -100,13 +100,13 @@ class SaveJob:
         return self._snapshot.rank == 0
 
     def replace(self, step: int) -> ReplacedError:
-        """Tell the other ranks, on rank 0 and in place of `run`, that `step` replaces this save."""
+        """Tell the other ranks that `step` replaces this save. Called on rank 0 instead of `run`."""
         self._posts.post("tag", replaced=step)
         self._posts.leave()
         return self._replaced_by(step)
 
     def was_replaced(self, deadline_s: float) -> bool:
-        """Wait, on another rank, for rank 0's word. RuntimeError if it does not come."""
+        """Wait on another rank for rank 0's decision; True if replaced. RuntimeError after `deadline_s`."""
         try:
             return self._replaced.result(deadline_s)
         except TimeoutError as error:
@@ -118,7 +118,7 @@ class SaveJob:
         return ReplacedError(f"saving {self._what}: replaced by step {step} before it began")
 
     def abandon(self, why: str) -> None:
-        """Tell the other ranks, in place of `run`, that this rank will not write."""
+        """Tell the other ranks that this rank will not write. Called instead of `run`."""
         self._replaced.set_result(False)
         tell_failure(self._posts, self._snapshot.rank, why)
 
@@ -148,7 +148,7 @@ class SaveJob:
             self._posts.post("written", error=str(error))
 
     def _begin(self) -> None:
-        """Post the facts of the save on rank 0; compare them on the others."""
+        """Lock the directory and post the facts of the save on rank 0; compare them on other ranks."""
         mine = {"step": self._snapshot.step, "format": self._format.name}
         if self.leads:
             self._commit.lock()
@@ -194,7 +194,8 @@ class SaveJob:
         try:
             self._posts.collect("decision", [0])
         except RuntimeError as error:
-            # Rank 0 may be late only, and must not go on with files that are about to be removed.
+            # Rank 0 may just be late. Tell it of the failure, so that it does not use files that are about to
+            # be removed.
             with contextlib.suppress(RuntimeError):
                 for kind in ("written", "renamed"):
                     self._posts.post(kind, error=str(error))
@@ -219,7 +220,7 @@ class SaveJob:
         return [written, *write_huggingface_files(self._directory, self._tag, self._small_files)]
 
     def _rename(self, names: Iterable[str]) -> None:
-        """Rename files, durable on return, and tell rank 0."""
+        """Rename files durably to their final names, and report to rank 0."""
         try:
             for name in names:
                 rename_into(self._directory, temporary_name(name, self._tag), name)
@@ -237,18 +238,18 @@ class SaveJob:
             raise RuntimeError(why) from error
 
     def _remove_temporary(self) -> None:
-        """Remove all temporary files of a failed save; a late rank removes those that came after others."""
+        """Remove all temporary files of a failed save, on every rank, as late ranks may write more."""
         if self._tag:
             for path in temporary_files(self._directory, self._tag):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
         for folder in {(self._directory / name).parent for name in self._names} - {self._directory}:
-            with contextlib.suppress(OSError):  # it holds files of an earlier save
+            with contextlib.suppress(OSError):  # fails if the folder has files of an earlier save
                 folder.rmdir()
 
 
 def tell_failure(exchange: StoreExchange, rank: int, why: str) -> None:
-    """Tell the other ranks, wherever they wait, that this rank will not write."""
+    """Tell the other ranks, whatever post they wait for, that this rank will not write. why: the reason."""
     for kind in ("tag", "decision") if rank == 0 else ():
         exchange.post(kind, error=f"rank 0 failed: {why}")
     exchange.post("written", error=why)
@@ -256,7 +257,7 @@ def tell_failure(exchange: StoreExchange, rank: int, why: str) -> None:
 
 
 def _check_there(directory: Path, temporary: str, file: _C.FileDigest, world_size: int) -> None:
-    """RuntimeError unless rank 0 sees a file that a rank has written."""
+    """Raise RuntimeError unless this rank sees a file that another rank has written, with its size."""
     try:
         status = os.lstat(directory / temporary)
     except FileNotFoundError:
@@ -272,7 +273,7 @@ def _check_there(directory: Path, temporary: str, file: _C.FileDigest, world_siz
 
 
 class Commit:
-    """The commit of one save into `directory`, by rank 0. `close` ends the lock that `lock` took."""
+    """The commit of one save into `directory`, on rank 0. `close` releases the lock that `lock` takes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -282,13 +283,13 @@ class Commit:
         self._lock: _C.RunLock | None = None
 
     def lock(self) -> None:
-        """Lock the directory against saves of all trainers. ValueError names the other save."""
+        """Lock the directory against other saves. ValueError, with the other save, if one holds the lock."""
         check_free(self._directory, (MANIFEST, REPLACED_MANIFEST))
         try:
             self._lock = _C.RunLock(
                 str(self._directory), "another save", "wait for it, or give every trainer its own directory"
             )
-        except RuntimeError as error:  # the file system has no locks
+        except RuntimeError as error:  # the file system does not support locks
             _LOGGER.warning("%s; two saves into this directory at once would not be noticed", error)
 
     def close(self) -> None:
@@ -298,10 +299,10 @@ class Commit:
             self._lock = None
 
     def stage(self, tag: str, snapshot: Snapshot, files: list[_C.FileDigest]) -> None:
-        """Write the manifest, durable, under a temporary name, so that the commit needs no more room.
+        """Write the manifest durably under a temporary name, so that the commit needs no more disk space.
 
-        From here on the directory is incomplete for readers, and for a monitor that starts again.
-        RuntimeError unless rank 0 sees the files of the other ranks.
+        The old manifest is removed, so that from here on readers and monitors see an incomplete step.
+        RuntimeError unless rank 0 sees the files of all ranks.
         """
         check_free(self._directory, [MANIFEST, REPLACED_MANIFEST, *(file.name for file in files)])
         for file in files:
@@ -322,7 +323,10 @@ class Commit:
         _C.sync_directory(str(self._directory))
 
     def publish_manifest(self) -> None:
-        """Complete the step. RuntimeError if readers would refuse it."""
+        """Rename the manifest into place, which completes the step.
+
+        RuntimeError if readers would refuse it.
+        """
         self._remove_outdated()
         os.replace(self._staged, self._directory / MANIFEST)
         faults = problems(self._directory)
@@ -333,10 +337,10 @@ class Commit:
         removed((self._directory / REPLACED_MANIFEST).unlink, self._directory / REPLACED_MANIFEST)
 
     def _remove_outdated(self) -> None:
-        """Clear files that loaders could take: delete those of the last save, rename others' files."""
+        """Remove files that loaders could mistake for this save; files of other programs are renamed."""
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
         weights = [name for name in there if any(form.recognises([name]) for form in FORMATS.values())]
-        begun = [name for name in there if name.startswith(TEMPORARY)]  # this save has renamed its own
+        begun = [name for name in there if name.startswith(TEMPORARY)]  # left by others
         ours = {*self._before, *begun} - self._names - {self._staged.name}
         for name in ours:
             removed(functools.partial(remove_file, self._directory, name), self._directory / name)
@@ -344,7 +348,7 @@ class Commit:
             removed(functools.partial(self._move_aside, name), self._directory / name)
 
     def _move_aside(self, name: str) -> None:
-        """Rename a file that no manifest lists, perhaps of a save that was killed among its renames."""
+        """Rename a file that no manifest lists; a save may have been killed between its renames."""
         targets = (f"{name}.aside{number}" for number in ("", *(f"-{count}" for count in range(2, 1000))))
         target = next(candidate for candidate in targets if not (self._directory / candidate).exists())
         os.rename(self._directory / name, self._directory / target)

@@ -1,4 +1,4 @@
-"""Sources of weights: their interface, and the rules for tied tensors."""
+"""The interface of sources of weights, and the rules for tied tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Load = Callable[[list[Named]], None]
 
 @dataclass(frozen=True)
 class Described:
-    """A tensor of the model without its values. Equal `identity`: one tensor under two names."""
+    """The description of a tensor. Names with equal `identity` share one tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Rows:
-    """A rank's part of a tensor: rows `begin` to `begin + len(tensor)` of dimension 0, or all of it."""
+    """A rank's part of a tensor: rows from `begin` on if it is sharded, else the whole tensor."""
 
     name: str
     tensor: torch.Tensor
@@ -38,11 +38,14 @@ class Rows:
 
 
 class BroadcastSource(ABC):
-    """Describes the weights of an engine and yields them whole. Its methods are collective."""
+    """A source that describes the weights of an engine, and yields whole tensors.
+
+    Its methods are collective.
+    """
 
     config: object = None  # the model's Hugging Face configuration, if it has one
-    chooses_tensors = False  # the engine says what is sent, buffers too
-    lends_memory = False  # a unit's tensors end when the next unit is asked for
+    chooses_tensors = False  # True: the engine chooses what is sent, including buffers
+    lends_memory = False  # True: a unit's tensors are invalid once the next unit is requested
 
     def __init__(self, engine: Engine) -> None:
         import torch.distributed as dist
@@ -57,20 +60,24 @@ class BroadcastSource(ABC):
 
     @abstractmethod
     def describe(self) -> list[Described]:
-        """List every tensor of the state dict, in the order in which `whole` yields them."""
+        """Return descriptions of all tensors, in the order in which `whole` yields them."""
 
     @abstractmethod
     def whole(self) -> Iterator[list[Named]]:
-        """Yield the whole tensors, unit by unit, on every rank; valid until the next unit."""
+        """Yield the whole tensors on every rank, unit by unit; they are valid until the next unit."""
 
     @abstractmethod
     def rows(self) -> Iterator[Rows]:
-        """Yield this rank's rows of every tensor, cut as by `torch.chunk`; may be live memory. Collective."""
+        """Yield this rank's rows of every tensor, as `torch.chunk` divides them. Collective.
+
+        The rows may be views of live weights.
+        """
 
     def plan(self, dtype: torch.dtype | None = None, *, buffers: bool = True) -> SyncPlan:
-        """Return the plan of a transfer: parameters in `dtype` (None: their own), buffers in their own dtype.
+        """Return the plan of a transfer.
 
-        If the configuration ties tensors, tied names are left out and listed as such.
+        dtype: dtype of parameters; None: each tensor's own, which buffers always keep. If the configuration
+        ties tensors, each is sent once, and the further names are in the plan's `tied`.
         """
         everything = buffers or self.chooses_tensors
         key = (dtype, everything)
@@ -82,25 +89,25 @@ class BroadcastSource(ABC):
         return self._plans[key]
 
     def refresh(self) -> None:
-        """Notice a model that has changed since it was described: the next plan is a new one."""
+        """Drop cached plans if names, shapes or dtypes of the model have changed."""
         if self._resolution is not None and self.describe() != self._described:
             self._resolution = None
             self._plans.clear()
 
     def take_changes(self) -> bool:
-        """Take over weights that a script has changed outside the engine; True for any. Collective.
+        """Load weights that a script has changed outside the engine; return True if any. Collective.
 
-        Before a transfer, once ranks have met. ValueError, on every rank, if a change cannot be taken over.
+        Called before a transfer, once ranks have met. ValueError on every rank if a change cannot be loaded.
         """
         return False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Read the state dict once for the block, in which nobody changes the module."""
+        """Read the state dict only once while the block runs, in which the module must not change."""
         yield
 
     def names(self) -> Collection[str]:
-        """Return the names of all tensors, also of tensors that are not sent, as of the plan."""
+        """Return the names of all tensors described for the plan, including tensors that are not sent."""
         self._resolved()
         return {tensor.name for tensor in self._described}
 
@@ -110,12 +117,12 @@ class BroadcastSource(ABC):
         return torch.device("cuda", torch.cuda.current_device()) if name == "nccl" else "cpu"
 
     def sent_twice(self) -> dict[str, str]:
-        """Return name -> owner of tensors that are tied by the configuration, but apart in the module."""
+        """Return name -> owner of tensors that the configuration ties, but the module holds separately."""
         self._resolved()
         return self._ties
 
     def _resolved(self) -> tuple[list[Described], dict[str, str]]:
-        """Return the tensors to send, and name -> owner of the others; made once."""
+        """Return the tensors to send, and name -> owner of tied names; cached."""
         if self._resolution is None:
             self._described = self.describe()
             self._resolution = self._resolve(self._described)
@@ -138,7 +145,7 @@ class BroadcastSource(ABC):
         return kept, tied
 
     def _tied_by_configuration(self, described: list[Described]) -> dict[str, str]:
-        """Return name -> owner of tensors that the model's class ties and the module holds apart."""
+        """Return name -> owner of tensors that the model's class ties, but the module holds separately."""
         if ties_words(self.config) is not True:
             return {}
         known = {tensor.name: tensor.identity for tensor in described}
@@ -149,15 +156,15 @@ class BroadcastSource(ABC):
         }
 
     def declared_ties(self) -> dict[str, str]:
-        """Return name -> owner as the model's class declares them."""
+        """Return tied name -> owner, as the model's class declares them."""
         return {}
 
 
 class WeightSource(BroadcastSource):
-    """A source that yields the state dict, as a save needs it, whatever the engine would send."""
+    """A source that always yields the state dict, as saves need, whatever the engine sends in broadcasts."""
 
     def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
-        """Return texts that describe a model saved in `dtype`; {}: `config` describes it."""
+        """Return texts, by file name, that describe a model saved in `dtype`; {} if `config` does so."""
         return {}
 
     def gathers(self) -> bool:
@@ -166,7 +173,7 @@ class WeightSource(BroadcastSource):
 
 
 def weights_of(engine: Engine) -> object:
-    """Return the module whose weights an engine has now, or the core's engine."""
+    """Return the current module of an engine, or the C++ engine of a FastsftEngine."""
     return engine.native_engine if hasattr(engine, "native_engine") else engine.module
 
 
@@ -178,14 +185,14 @@ def ties_words(config: object) -> bool | None:
 
 
 def chunk_of(shape: Sequence[int], rank: int, world_size: int) -> tuple[int, int]:
-    """Return the range of rows that `torch.chunk` gives a rank; it may be empty."""
+    """Return (begin, end) of the rows that `torch.chunk` assigns to a rank; they may be empty."""
     rows = -(-shape[0] // world_size)
     begin = min(rank * rows, shape[0])
     return begin, min(begin + rows, shape[0])
 
 
 def rows_of_whole(name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, world_size: int) -> Rows:
-    """Return this rank's rows; buffers and scalars are not sharded, and stay whole."""
+    """Return this rank's rows of a whole tensor; buffers and scalars are not sharded, and stay whole."""
     if is_buffer or tensor.dim() == 0:
         return Rows(name, tensor, 0, False)
     begin, end = chunk_of(tensor.shape, rank, world_size)
@@ -193,10 +200,10 @@ def rows_of_whole(name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, w
 
 
 class TieCheck:
-    """Compares tied tensors as they pass by: names that are sent once must hold one value."""
+    """Compares tied tensors during a gather, because only one of them is sent. pairs: tied name -> owner."""
 
     def __init__(self, pairs: dict[str, str]) -> None:
-        self._partners: dict[str, list[tuple[str, str]]] = {}  # name -> (tied, owner) pairs it is in
+        self._partners: dict[str, list[tuple[str, str]]] = {}  # name -> (tied, owner) pairs with this name
         for tied, owner in pairs.items():
             for name in (tied, owner):
                 self._partners.setdefault(name, []).append((tied, owner))
@@ -205,11 +212,11 @@ class TieCheck:
 
     @property
     def names(self) -> Collection[str]:
-        """Names whose tensors are compared; others need not be shown."""
+        """Names whose tensors are compared."""
         return self._partners.keys()
 
     def see(self, name: str, tensor: torch.Tensor) -> None:
-        """Compare a tensor. Called with every tensor of `names`, in any order; others do no harm."""
+        """Compare a tensor. Called for all tensors of `names`, in any order; other names are ignored."""
         for tied, owner in self._partners.get(name, ()):
             other = owner if name == tied else tied
             if other not in self._held:
@@ -221,13 +228,13 @@ class TieCheck:
                 )
 
     def settle(self) -> None:
-        """ValueError if values differed."""
+        """Raise ValueError if compared tensors have different values."""
         if self.error is not None:
             raise ValueError(self.error)
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """True if two tensors are equal bit by bit: a NaN equals itself here."""
+    """True if two tensors are equal, or have the same bits, so that NaN equals itself."""
     if torch.equal(first, second):
         return True
     if (first.shape, first.dtype) != (second.shape, second.dtype):

@@ -1,4 +1,4 @@
-"""The tensors of a source in the order of a plan: whole, as this rank's rows, or copied to the host."""
+"""The tensors of a source in a plan's order: whole, as this rank's rows, or copied to the host."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _HALF_ENDS = 65520.0  # float16 rounds to infinity from here on
 
 
 def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | None:
-    """Name finite values of `tensor` that are infinite in `dtype`, if that is float16; None without any."""
+    """Return a message about finite values of `tensor` that overflow in `dtype`, if float16; else None."""
     if dtype != torch.float16 or tensor.dtype not in _WIDER or not tensor.numel():
         return None
     low, high = torch.aminmax(tensor.detach())
-    if max(-float(low), float(high)) < _HALF_ENDS:  # never with NaN among them
+    if max(-float(low), float(high)) < _HALF_ENDS:  # False if there are NaNs
         return None
     sizes = tensor.detach().abs()
     lost = sizes[sizes.isfinite() & (sizes >= _HALF_ENDS)]
@@ -33,11 +33,10 @@ def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | No
 
 
 class RowShard:
-    """Rank `rank`'s rows of the tensors of `plan`, cut as by `torch.chunk`; rank 0 also has scalars, and
-    tensors without elements.
+    """The rows of the tensors of a plan that one rank sends, as `torch.chunk` divides them.
 
-    plan: for the rows, under the tensors' own names. begins: first row of each tensor, by name; None for a
-    tensor that is sent whole.
+    Rank 0 also sends scalars and empty tensors. self.plan: the plan of the rows, under the tensors' names.
+    begins: first row of each tensor, by name; None for a tensor that is sent whole.
     """
 
     def __init__(self, plan: SyncPlan, rank: int, world_size: int) -> None:
@@ -57,7 +56,7 @@ class RowShard:
         self._rows = {name: shape[0] for name, _, shape in parts if shape}
 
     def units(self, rows: Iterable[Rows]) -> Iterator[list[Named]]:
-        """Select this rank's rows from the parts that a source yields, which may be whole tensors."""
+        """Yield this rank's rows of the parts that a source yields, which may be whole tensors."""
         for part in rows:
             if part.name not in self.begins:
                 continue
@@ -69,9 +68,9 @@ class RowShard:
 
 
 class ShardAssembler:
-    """Joins the rows that arrive from several ranks; safe from many threads.
+    """Joins the rows of tensors that arrive from several ranks. Thread-safe.
 
-    load: called with tensors once they are whole, one call at a time.
+    load: called with finished tensors, by one thread at a time.
     """
 
     def __init__(self, plan: SyncPlan, load: Load) -> None:
@@ -82,7 +81,7 @@ class ShardAssembler:
         self._lock = threading.Lock()
 
     def loader(self, share: RowShard) -> Load:
-        """Return a function that takes the rows of a rank."""
+        """Return a function that accepts the rows of the rank with this `share`."""
 
         def load(parts: list[tuple[str, torch.Tensor]]) -> None:
             with self._lock:
@@ -107,9 +106,10 @@ class ShardAssembler:
 
 
 class TensorStream:
-    """Gathers unit by unit. Collective: a rank that stops early must `drain`, or the others wait.
+    """A stream of the tensors of a plan, gathered unit by unit. Collective.
 
-    share: this rank's rows of `plan`, in place of whole tensors.
+    A rank that stops early must call `drain`, because other ranks wait in the gathers. share: this rank's
+    rows of `plan`, to stream instead of whole tensors.
     """
 
     def __init__(self, source: BroadcastSource, plan: SyncPlan, share: RowShard | None = None) -> None:
@@ -123,10 +123,10 @@ class TensorStream:
         self._window: list[torch.Tensor] = []
 
     def take(self, first: int, last: int) -> list[torch.Tensor]:
-        """Return the tensors number `first` to `last` of the plan; earlier ones are released.
+        """Return the tensors with numbers `first` to `last` of the plan; release earlier tensors.
 
-        RuntimeError if the model no longer yields the planned tensors, ValueError for values that the dtype
-        does not hold.
+        RuntimeError if the model no longer yields the planned tensors; ValueError for values that overflow in
+        the planned dtype.
         """
         self._give_up(first)
         while self._first + len(self._window) <= last:
@@ -134,7 +134,7 @@ class TensorStream:
             if unit is None:
                 raise RuntimeError(f"tensor {self._names[last]} of the plan is gone; make a new plan")
             self._append(unit)
-            self._give_up(first)  # also tensors that nobody takes: without bytes, between two buckets
+            self._give_up(first)  # also empty tensors between buckets, which are never taken
         return self._window[: last - first + 1]
 
     def _give_up(self, first: int) -> None:
@@ -143,7 +143,10 @@ class TensorStream:
         self._first += count
 
     def drain(self) -> None:
-        """Take part in the remaining gathers, and keep nothing. ValueError if tied tensors differ."""
+        """Take part in the remaining gathers, and discard their tensors.
+
+        ValueError if tied tensors differ.
+        """
         self._window = []
         for unit in self._units:
             for name, tensor in unit:
@@ -171,7 +174,7 @@ class TensorStream:
 
 
 def drained(stream: TensorStream, error: BaseException | None) -> BaseException | None:
-    """Drain the stream, as the other ranks are in its gathers. Return the first failure, `error` or a new."""
+    """Drain the stream, as other ranks wait in its gathers. Return `error`, or else an error of the drain."""
     try:
         stream.drain()
     except Exception as failure:
@@ -181,7 +184,7 @@ def drained(stream: TensorStream, error: BaseException | None) -> BaseException 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One rank's part of a save. parts: by the plan's index; a part may be a whole tensor."""
+    """One rank's part of a save. parts: rows or whole tensors, by their number in the plan."""
 
     rank: int
     world_size: int
@@ -191,15 +194,15 @@ class Snapshot:
 
 
 class Staging:
-    """Host memory for one snapshot. The writer of the last snapshot must have ended before `take`."""
+    """Host memory for one snapshot, which the next `take` overwrites."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, torch.Tensor] = {}
 
     def take(self, source: WeightSource, dtype: torch.dtype | None, step: int) -> tuple[Snapshot, str | None]:
-        """Copy the rows of this rank. Collective, and complete on return.
+        """Copy the rows of this rank, and return the snapshot and an error message or None. Collective.
 
-        Also returns an error of this rank alone, which has taken part in every collective nevertheless.
+        A rank with an error takes part in all collectives nevertheless.
         """
         plan = source.plan(dtype)
         index = {name: number for number, name in enumerate(plan.names)}
@@ -214,7 +217,7 @@ class Staging:
     def _copy(
         self, rows: Iterable[Rows], plan: SyncPlan, index: dict[str, int], check: TieCheck, lost: list[str]
     ) -> dict[int, Rows]:
-        """Copy `rows` into the buffers; `lost` gets messages about values that the dtypes do not hold."""
+        """Copy `rows` into the buffers. lost: gets messages about values that overflow in their dtype."""
         parts, on_device = {}, False
         for row in rows:
             check.see(row.name, row.tensor)

@@ -1,4 +1,4 @@
-"""fsdp_upload_state_dict gives whole weights to a Synchronizer, through memory."""
+"""Upload of whole weights to a Synchronizer, through memory."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def fsdp_upload_state_dict(
     bucket_bytes: int = 1 << 28,
     deadline_s: float = 600.0,
 ) -> None:
-    """Give the whole weights of `engine.module` to `synchronizer`, as version `global_step`. Collective.
+    """Send the whole weights of `engine.module` to `synchronizer`, as version `global_step`. Collective.
 
-    Step 0: nothing, on every rank. Else rank 0 waits until the synchronizer (a Ray actor's handle, or an
-    object) has them, and returns when all ranks have come here. A synchronizer with
-    `set_packed_model_state_dict`, as ours, gets a plan and a few byte arrays of at most `bucket_bytes` or one
-    tensor; any other `set_model_state_dict(dict of CPU tensors, step)`.
+    synchronizer: a Ray actor handle or another object. If it has `set_packed_model_state_dict`, as fastsft's
+    Synchronizer has, this is called with a plan and byte arrays of at most `bucket_bytes` or one tensor each;
+    else `set_model_state_dict(dict of CPU tensors, step)` is called. Returns once the synchronizer has
+    answered rank 0, and all ranks have made the call. global_step: 0: nothing is sent.
 
-    logger: None for this module's own. save_dtype: of parameters; None keeps each tensor's own. deadline_s:
-    how long rank 0 waits for the answer, and ranks for each other before anything moves; a method of this
-    process that has given none by then goes on alone on a thread of its own. ValueError
-    when the step is not newer than the last one, or when ranks have different steps or models, naming the
-    first difference; RuntimeError (ValueError where that was the failure) on every rank when one failed.
-    Contract: docs/spec/weight_sync.md, sections 1.2 and 4.3.
+    logger: None: this module's logger. save_dtype: dtype of sent parameters; None keeps each tensor's own.
+    deadline_s: seconds that rank 0 waits for the answer, and that ranks first wait for each other; a method
+    of this process that has not answered by then goes on in its own thread. ValueError if the step is not
+    above the last step, or if ranks have different steps or models, with the first difference; RuntimeError
+    (or ValueError, if that was the failure) on every rank if any rank fails. Contract:
+    docs/spec/weight_sync.md, sections 1.2 and 4.3.
     """
     if global_step == 0:
         skip("upload")
@@ -81,14 +81,14 @@ def fsdp_upload_state_dict(
         try:
             opening.settle(what, error)
         finally:
-            error = None  # it holds this frame: no cycle
+            error = None  # breaks a reference cycle with this frame
         state.uploaded = global_step
     (logger or getLogger(__name__)).info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
 
 
 @dataclass(frozen=True)
 class _Receiving:
-    """The synchronizer, and the version that it gets."""
+    """The synchronizer to call, and the version to send."""
 
     synchronizer: object
     step: int
@@ -106,7 +106,7 @@ def _send(stream: TensorStream, plan: SyncPlan, receiving: _Receiving, bucket_by
         name, weights = PACKED_CALL, (plan.to_json(), bucket_bytes, _packed(stream, plan, bucket_bytes))
     else:
         weights = (_whole(stream, plan),)
-    stream.drain()  # tied tensors that differ must be known before anybody loads them
+    stream.drain()  # finds tied tensors that differ, before anything is sent
     receiving.call(name, *weights)
 
 
@@ -130,7 +130,7 @@ def _packed(stream: TensorStream, plan: SyncPlan, bucket_bytes: int) -> list[npt
 
 
 def _check_capacity(synchronizer: object, needed: int) -> None:
-    """RuntimeError when Ray's object store cannot hold the weights; it would spill, or hang."""
+    """Raise RuntimeError if Ray's object store is too small for the weights; it would spill or hang."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized() or not remote.is_actor(synchronizer):
         return
@@ -143,10 +143,10 @@ def _check_capacity(synchronizer: object, needed: int) -> None:
 
 
 class Synchronizer:
-    """Takes weights from `fsdp_upload_state_dict` and hands them out, with the calls of Trinity's.
+    """Receives weights from `fsdp_upload_state_dict`, and returns them to readers; Trinity's interface.
 
-    As an actor: `ray.remote(Synchronizer).options(max_concurrency=8).remote()`, so that a reader may wait
-    while a trainer uploads.
+    Make it a Ray actor with `ray.remote(Synchronizer).options(max_concurrency=8).remote()`, so that readers
+    can wait while a trainer uploads.
     """
 
     def __init__(self) -> None:
@@ -156,30 +156,31 @@ class Synchronizer:
         self._changed = threading.Condition()
 
     def set_model_state_dict(self, state_dict: dict[str, torch.Tensor], trainer_step: int) -> None:
-        """Take a dict of tensors. ValueError unless the step is newer."""
+        """Store a dict of tensors. ValueError unless `trainer_step` is above the stored version."""
         plan = SyncPlan([(name, tensor.dtype, tensor.shape) for name, tensor in state_dict.items()])
         self._store(plan, state_dict, trainer_step)
 
     def set_packed_model_state_dict(
         self, plan: str, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]], trainer_step: int
     ) -> None:
-        """Take the text of a plan, and its tensors' bytes as uint8 arrays, which become views.
+        """Store packed tensors as views of `buffers`.
 
-        ValueError if the arrays do not fit the plan, or the step is not newer.
+        plan: text of SyncPlan.to_json. buffers: uint8 arrays of the tensors' bytes. ValueError if the arrays
+        do not match the plan, or `trainer_step` is not above the stored version.
         """
         known = SyncPlan.from_json(plan)
         self._store(known, unpacked(known, bucket_bytes, buffers), trainer_step)
 
     def get_state_dict_meta(self) -> list[tuple[str, str, tuple[int, ...]]] | None:
-        """Return (name, "torch.bfloat16", shape) in order; None before the first weights."""
+        """Return (name, dtype such as "torch.bfloat16", shape) in order; None before the first upload."""
         return None if self._plan is None else self._plan.metadata()
 
     def get_tied_names(self) -> dict[str, str]:
-        """Return names that were not sent, each with the name of the tensor that it is."""
+        """Return tied names that were not sent, each with the name of the sent tensor."""
         return {} if self._plan is None else self._plan.tied
 
     def get_model_state_dict(self) -> tuple[dict[str, torch.Tensor] | None, int]:
-        """Return the weights, and their version."""
+        """Return the weights (None before the first upload), and their version."""
         with self._changed:
             return self._state_dict, self.model_version
 
@@ -206,14 +207,14 @@ class Synchronizer:
 def unpacked(
     plan: SyncPlan, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]]
 ) -> dict[str, torch.Tensor]:
-    """Return a plan's tensors as views of `buffers`, cut by `plan.native.tensor_batches(bucket_bytes)`."""
+    """Return a plan's tensors as views of `buffers`, packed by `plan.native.tensor_batches(bucket_bytes)`."""
     batches = plan.buckets("tensor_batches", bucket_bytes)
     sizes = [batch.bytes for batch in batches]
     if [len(buffer) for buffer in buffers] != sizes:
         raise ValueError(f"packed weights: expected arrays of {sizes} bytes, got {[len(b) for b in buffers]}")
     state_dict = {name: plan.empty(i) for i, name in enumerate(plan.names) if plan.sizes[i] == 0}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # arrays of Ray's store cannot be written: nobody does
+        warnings.simplefilter("ignore", UserWarning)  # arrays in Ray's store are read-only
         flat = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in buffers]
     for batch, data in zip(batches, flat, strict=True):
         for piece in batch.pieces:

@@ -1,8 +1,9 @@
 """`model_world_size_<W>_rank_<r>.pt`: DTensors for veRL's merger (docs/spec/weight_sync.md, section 2.3).
 
-Every tensor is a DTensor on a mesh ("fsdp",) of W ranks: parameters cut into rows, unpadded, empty where a
-rank has none; buffers and scalars replicated. A plain tensor would be taken from rank 0 only, or repeated.
-Files are read as data (`runtime/torch_archive.py`), without making a DTensor or a mesh.
+Every tensor is a DTensor on a mesh ("fsdp",) of W ranks. Parameters are sharded by rows, unpadded, and empty
+if a rank has no rows; buffers and scalars are replicated. The merger would misread a plain tensor: it would
+use that of rank 0 only, or repeat it. Files are read as data (`runtime/torch_archive.py`), without making a
+DTensor or a mesh.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _DTensor(Inert):
 
 
 class _Shard(Inert):
-    """A substitute for Shard: `dim` is the dimension that is cut."""
+    """A substitute for Shard. `dim`: the sharded dimension."""
 
 
 class _Replicate(Inert):
@@ -46,14 +47,17 @@ class _Replicate(Inert):
 
 
 class Part:
-    """A rank's part of a tensor: `rows`, cut along `dim`; None if every rank holds all of it."""
+    """A rank's part of a tensor. rows: its values. dim: the sharded dimension; None if replicated."""
 
     def __init__(self, rows: torch.Tensor, dim: int | None) -> None:
         self.rows, self.dim = rows, dim
 
 
 def read_shard(path: Path) -> dict[str, Part]:
-    """Read the parts by name. ValueError, naming the file, unless it is a dictionary of DTensors."""
+    """Return the parts of a file by name.
+
+    ValueError, with the path, unless it is a dictionary of DTensors.
+    """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     try:
@@ -66,7 +70,7 @@ def read_shard(path: Path) -> dict[str, Part]:
 
 
 def _find(name: str) -> object:
-    """Find the substitute for a class of torch.distributed, in whichever module a version of torch has it."""
+    """Return the substitute for a class of torch.distributed, whose module depends on torch's version."""
     substitute = _CALLS.get(name)
     if substitute is None and name.startswith("torch.distributed."):
         substitute = _CLASSES.get(name.rpartition(".")[2])
@@ -74,7 +78,7 @@ def _find(name: str) -> object:
 
 
 def _part(_: object, kind: object, __: object, state: object) -> Part:
-    """Make the part of a DTensor from its state, a dictionary or (attributes, slots)."""
+    """Return the part of a DTensor from its pickled state, a dictionary or (attributes, slots)."""
     if isinstance(state, tuple) and len(state) == 2:
         state = state[1]
     known = state if kind is _CLASSES["DTensor"] and isinstance(state, dict) else {}
@@ -106,7 +110,7 @@ _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 class VerlPt:
-    """Shards of DTensors, next to `fsdp_config.json` and `huggingface/`, which every save writes."""
+    """The format "verl_pt": one file of DTensor shards per rank."""
 
     name = "verl_pt"
 
@@ -135,7 +139,7 @@ class VerlPt:
 
 
 def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """Sort the files by rank; ValueError unless they are of all ranks of one save."""
+    """Return the files in order of rank. ValueError unless they are those of all ranks of one save."""
     by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     worlds = sorted({world for world, _ in by_rank})
     if len(worlds) > 1:
@@ -148,11 +152,11 @@ def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
     return [by_rank[key] for key in sorted(by_rank)]
 
 
-_PIECE = 1 << 24  # bytes: a checksum needs a copy of them
+_PIECE = 1 << 24  # bytes per piece, because a checksum needs a copy of its data
 
 
 class _Writer:
-    """A file for torch.save. size, crc32c: of the written bytes, from the first to the last."""
+    """A file object for torch.save. size, crc32c: size in bytes and checksum of the written data."""
 
     def __init__(self, file: NewFile) -> None:
         self._file = file
@@ -172,13 +176,13 @@ class _Writer:
 
 
 def _save(state: Message, path: Path) -> _Writer:
-    """Write by torch.save, durable on return. OSError names the path if it cannot be written."""
+    """Write `state` durably with torch.save. OSError, with the path, if it cannot be written."""
     with NewFile(path) as file:
         writer = _Writer(file)
         try:
             torch.save(state, writer)  # type: ignore[arg-type]
             file.sync()
-        except RuntimeError as error:  # torch says "unexpected pos" where a disk is full
+        except RuntimeError as error:  # torch reports "unexpected pos" if the disk is full
             if file.error is None:
                 raise
             raise file.error from error
@@ -188,7 +192,7 @@ def _save(state: Message, path: Path) -> _Writer:
 def _mesh(rank: int, world_size: int) -> DeviceMesh:
     from torch.distributed.device_mesh import DeviceMesh
 
-    # Without a backend: nothing communicates, and the reader needs no process group either.
+    # Without a backend, as nothing communicates; the reader needs no process group either.
     return DeviceMesh(
         "cpu", torch.arange(world_size), mesh_dim_names=("fsdp",), _init_backend=False, _rank=rank
     )

@@ -1,1 +1,1 @@
-"""Flags and call arguments to objects: the command line, files of flags, environment."""
+"""Turns command lines, files of flags, environment variables and call arguments into argument objects."""

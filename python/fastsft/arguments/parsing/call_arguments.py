@@ -1,4 +1,4 @@
-"""Arguments of a run that are given in a call from Python, and those read before its ranks start."""
+"""Reads arguments that are passed to `train` in Python, and checks some before ranks are started."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fastsft.arguments.values import checked_value
 def read_arguments(
     parser: DataclassParser, arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """Return instances of the parser's classes, from sys.argv if neither arguments nor flags are given.
+    """Return instances of the parser's classes; they are read from sys.argv if no arguments are passed.
 
-    arguments: command line words, or a dictionary. flags: keyword arguments. Values keep their
-    types, but paths become strings. The file that `config` names has lower priority than other names.
-    ValueError for unknown names, for a name given twice, and for words together with keyword arguments.
+    arguments: words of a command line, or a dictionary. flags: keyword arguments. Values keep their types,
+    but paths become strings. If `config` names a file, other arguments take precedence over its values.
+    ValueError for an unknown name, a name given twice, or words together with keyword arguments.
     """
     if arguments is None and not flags:
         _check_no_kernel(sys.argv[0])
@@ -47,7 +47,7 @@ def read_arguments(
 
 
 def _check_no_kernel(program: str) -> None:
-    """ValueError in a notebook: its command line is the kernel's."""
+    """Raise ValueError in a notebook, where sys.argv belongs to the kernel."""
     if os.path.basename(program).endswith("kernel_launcher.py"):
         raise ValueError(
             "a notebook has no command line with flags: train with fastsft.launch(model_name_or_path=..., "
@@ -59,13 +59,13 @@ def _plain(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-_NAMES = ("use_cpu", "no_cuda")  # the new name and the old one
+_NAMES = ("use_cpu", "no_cuda")  # the new and the old name of the same field
 
 
 def chooses_cpu(arguments: Sequence[str] | Mapping[str, Any], args_file: Path | None = None) -> bool:
-    """True if --use_cpu or --no_cuda is true in a command line or a dictionary.
+    """True if --use_cpu or --no_cuda is true in a command line or a dictionary of arguments.
 
-    Reads files as the run does: the --config file, and `args_file`, whose words come first.
+    The --config file and `args_file` are read as the run reads them; other flags take precedence over both.
     ValueError for words that the parser rejects.
     """
     parser = _parser()
@@ -78,7 +78,7 @@ def chooses_cpu(arguments: Sequence[str] | Mapping[str, Any], args_file: Path | 
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """ValueError for names that are no arguments of training, with hints."""
+    """Raise ValueError, with hints, for names that are not arguments of training."""
     _parser().check_names(set(values) - {"config"})
 
 
@@ -87,7 +87,7 @@ def _parser() -> DataclassParser:
 
 
 class _Parser(DataclassParser):
-    """Parser that prints nothing: the run itself reports errors."""
+    """Parser that raises errors instead of printing them, because the run reports them itself."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)

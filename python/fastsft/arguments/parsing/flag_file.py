@@ -1,4 +1,4 @@
-"""`--config FILE`: flags in YAML or JSON, whose keys are names of flags."""
+"""Reads `--config FILE`, a YAML or JSON file whose keys are names of flags."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fastsft.arguments.values import union_members
 from fastsft.runtime.regular_files import read_json, read_text
 
 _SCALAR_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
-_FILE_FIELDS = ("data_path", "eval_data_path")  # values are files, joined by commas
+_FILE_FIELDS = ("data_path", "eval_data_path")  # their values are file names, joined by commas
 
 
 class Written(NamedTuple):
-    """Number or date of YAML, and its text: the number `010` is 8."""
+    """A number or date in YAML, and its text in the file; for example, YAML reads the text `010` as 8."""
 
     value: object
     text: str
 
 
 def read_flag_file(path: str | Path) -> dict[str, Any]:
-    """Read the object in a .yaml, .yml or .json file; numbers and dates of YAML are `Written`.
+    """Read a .yaml, .yml or .json file that contains one object; return its values by key.
 
-    ValueError if the file is missing or has no object.
+    Numbers and dates in YAML become `Written`. ValueError if the file is missing or contains something else.
     """
     file = Path(path).expanduser()
     if not os.path.lexists(file):
@@ -72,11 +72,11 @@ def _read_yaml(text: str, path: str | Path) -> object:
 def flag_defaults(
     content: Mapping[str, Any], actions: Mapping[str, Action], hints: Mapping[str, Any], path: str
 ) -> dict[str, Any]:
-    """Return argparse's defaults by field. ValueError names all unknown keys, with hints, and wrong values.
+    """Return the values of a file as argparse's defaults, by field.
 
-    Strings are converted as on the command line (YAML reads 2e-5 as a string); numbers and dates become their
-    text if the field is a string; data files in a list are joined by commas. Other values must have the
-    field's type.
+    Strings are converted as on the command line. For a string field, numbers and dates become their text in
+    the file, and a list of data files is joined by commas. Other values must have the field's type.
+    ValueError names all wrong values and all unknown keys, with hints.
     """
     defaults: dict[str, Any] = {}
     unknown: dict[str, object] = {}
@@ -120,7 +120,7 @@ def _unknown_keys(unknown: Mapping[str, object], actions: Mapping[str, Action]) 
 
 def _value(key: str, given: object, action: Action, hint: object) -> object:
     value = given.value if isinstance(given, Written) else given
-    # Values with which a rejected field raises nothing, of any type.
+    # A rejected field accepts its neutral values, whatever their type.
     if any(type(value) is type(item) and value == item for item in getattr(action.help, "neutral", ())):
         return value
     members = union_members(hint)
@@ -149,7 +149,7 @@ def _value(key: str, given: object, action: Action, hint: object) -> object:
 
 
 def _as_word(value: object, field: str) -> str | None:
-    """Return the command line's word for a number, date or list of files; None for other values."""
+    """Return a number, a date or listed files as a command-line word; None for other values."""
     if isinstance(value, Written):
         return value.text
     if type(value) is int:  # from JSON
@@ -161,7 +161,7 @@ def _as_word(value: object, field: str) -> str | None:
 
 
 def _type_names(kinds: set[Any]) -> str:
-    """Return names of types as in the help: `str or none`."""
+    """Return the names of types as text, such as `str or none`."""
     names = sorted(getattr(kind, "__name__", str(kind)) for kind in kinds - {type(None)})
     return " or ".join(names + (["none"] if type(None) in kinds else []))
 
@@ -185,12 +185,12 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 
 
 def yaml_loader(text: str) -> Any:
-    """Return a safe PyYAML loader over `text` that reads numbers as YAML 1.2 does: `1e-4` is a number."""
+    """Return a safe PyYAML loader for `text` that reads `1e-4` as a number, as YAML 1.2 does."""
     return _loader_type()(text)
 
 
 def load_yaml(text: str) -> Any:
-    """Read the document in `text` by `yaml_loader`. Raises yaml.YAMLError."""
+    """Parse the YAML document in `text` with `yaml_loader`. yaml.YAMLError if the text is not valid."""
     return yaml_loader(text).get_single_data()
 
 
@@ -199,7 +199,7 @@ def _loader_type() -> type[Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Loader with its own resolver; adding a resolver to SafeLoader would change all programs."""
+        """Loader with its own resolver, because a change of SafeLoader would affect the whole process."""
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
     return Loader

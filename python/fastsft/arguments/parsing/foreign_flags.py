@@ -1,13 +1,13 @@
-"""Hints about flags of other trainers: TRL, peft, LLaMA-Factory, axolotl, Unsloth, torchtune."""
+"""Hints for flags of other trainers: TRL, peft, LLaMA-Factory, axolotl, Unsloth and torchtune."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-# Flags with a second, short name in every command.
+# short name -> full name of the flags that have both in every command
 SHORT_NAMES = {"model": "model_name_or_path", "data": "data_path"}
-# Flags to write here -> what other trainers call them.
+# flag to use in fastsft -> its names in other trainers
 _WRITE = {
     "--model_name_or_path":
     "model base_model model_name model_path model_id model_dir pretrained_model_name_or_path "
@@ -80,7 +80,7 @@ _WRITE = {
     "--hub_model_id": "hub_repo_id repo_id",
     "--dataloader_num_workers": "num_workers",
 }  # fmt: skip
-# Why fastsft has no such flag -> what other trainers call it.
+# reason why fastsft has no such flag -> the flag's names in other trainers
 _ABSENT = {
     "leave it out; LoRA has its base model in 4 bits (NF4, double quantisation) with --lora True --q_lora "
     "True, other weights are float32, and --bf16 True computes in bfloat16":
@@ -155,7 +155,7 @@ _LORA_NAMES = (
     "r", "rank", "additional_target", "target_modules", "modules_to_save", "use_dora", "use_rslora",
     "relora_steps", "rslora",
 )  # fmt: skip
-# Names whose values say which flag is meant: `finetuning_type: lora` is `--lora True`.
+# Values of the names in _KINDS, which decide the hint: `finetuning_type: lora` means `--lora True`.
 _FULL = "leave it out: without --lora True all weights are trained"
 _ADAPTERS = "write --lora True"
 _QLORA = "write --lora True and --q_lora True"
@@ -182,27 +182,27 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+(?<!\.json)(?<!\.jsonl)(?<!\.parquet)")
 
 
 def is_of_lora(name: str) -> bool:
-    """True if a flag of this name, without dashes in front, is about LoRA or another adapter."""
+    """True if a flag with this name (without leading dashes) is about LoRA or another kind of adapter."""
     return name in _LORA_NAMES or _LORA.search(name) is not None
 
 
 def about_foreign(name: str) -> str | None:
-    """Return the flag to write for another trainer's flag, or why there is none; None for other names.
+    """Return a hint for another trainer's flag: the flag to use here, or why there is none.
 
-    name: without dashes in front, words joined by `_`.
+    None for a name that no other trainer has. name: without leading dashes, words joined by `_`.
     """
     return _SAID.get(name)
 
 
 def foreign_names() -> dict[str, str]:
-    """Return all names of other trainers, each with its hint."""
+    """Return the hint for each name of other trainers' flags."""
     return dict(_SAID)
 
 
 def about_value(name: str, value: object) -> str | None:
-    """Return the flag to write for another trainer's `name` with `value`, or that it is off; None for others.
+    """Return a hint for another trainer's flag with a value; None if the value does not change the hint.
 
-    name: without dashes in front, words joined by `_`. value: from a file, Python or the command line.
+    name: without leading dashes, words joined by `_`. value: from a file, Python or the command line.
     """
     word = str(value).strip().lower()
     if name in _KINDS and word in _OF_KIND:
@@ -234,7 +234,7 @@ def _modules(value: object, word: str) -> str:
 
 
 def _about_files(name: str, value: object) -> str | None:
-    """Return the flag for axolotl's list of files with their kinds."""
+    """Return the hint for a list of files or data sets, as axolotl has; None for other values."""
     if name not in _FILES or not isinstance(value, list) or not value:
         return None
     paths = [item.get("path") if isinstance(item, dict) else item for item in value]

@@ -1,4 +1,4 @@
-"""Hints about unknown flags: the meaning in another trainer, or the known flag with a similar name."""
+"""Hints for unknown flags: what replaces another trainer's flag, or the known flag with a similar name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, about_value, is_of_lora
 
-_LETTERS_PER_SLIP = 5  # --lr may have no slip, --learnig_rate two
+_LETTERS_PER_SLIP = 5  # one typing error is allowed per five letters: none in --lr, two in --learnig_rate
 _MOST_SLIPS = 3
 _AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.S)
 
 
 def near_flag(name: str, names: Iterable[str]) -> str | None:
-    """Return the known flag with a similar name, all without dashes in front; None if no name is similar.
+    """Return the known flag with a name similar to `name`; None if there is none. No name has leading dashes.
 
-    Similar: a few typing errors, more in a longer name; or some words that only a single known flag has.
+    Names are similar if they differ by a few typing errors, of which longer names may have more, or if `name`
+    has several words that occur in only one known flag.
     """
     given = name.replace("-", "_")
     flags = sorted({flag.replace("-", "_") for flag in names})
@@ -28,7 +29,10 @@ def near_flag(name: str, names: Iterable[str]) -> str | None:
 
 
 def slips(given: str, other: str, limit: int) -> int:
-    """Return the letters left out, added, changed or exchanged with a neighbour, at most limit + 1."""
+    """Count the typing errors between two names, but at most limit + 1.
+
+    An error is a letter that is missing, added, changed or swapped with its neighbour.
+    """
     if abs(len(given) - len(other)) > limit:
         return limit + 1
     two_above: list[int] = []
@@ -47,9 +51,10 @@ def slips(given: str, other: str, limit: int) -> int:
 def hints(
     flags: Sequence[str], known: Iterable[str], values: Mapping[str, object] | None = None
 ) -> list[str]:
-    """Return a hint for each flag, as it was written, and a joint hint for LoRA's flags.
+    """Return a hint for each unknown flag; flags about LoRA share one hint.
 
-    known: flags, with two dashes in front. values: the known values.
+    flags: as the user wrote them. known: all known flags, with two leading dashes. values: values that the
+    user gave to flags, as far as known.
     """
     names = [flag.lstrip("-") for flag in known if flag.startswith("--")]
     names += [short for short, full in SHORT_NAMES.items() if full in names]
@@ -63,7 +68,7 @@ def hints(
 
 
 def _of_value(flag: str, values: Mapping[str, object]) -> str | None:
-    """Return the hint for a flag of another trainer with its value; None if the value adds nothing."""
+    """Return the hint for another trainer's flag with its value; None if the value does not matter."""
     name = _name(flag)
     is_foreign = about_foreign(name) is not None or is_of_lora(name)
     return about_value(name, values[flag]) if is_foreign and flag in values else None
@@ -80,7 +85,7 @@ def _hint(name: str, names: Sequence[str]) -> str:
 
 
 def about_lora(flags: Sequence[str]) -> str:
-    """Return that LoRA's flags have other names here, and which."""
+    """Return the hint with the names that LoRA's flags have in fastsft."""
     return (
         f"{', '.join(flags)}: LoRA's flags are FastChat's, with --lora True or in fastsft.train_lora: "
         "--lora_r, --lora_alpha, --lora_dropout, --lora_target_modules, --lora_bias, --q_lora "
@@ -89,7 +94,10 @@ def about_lora(flags: Sequence[str]) -> str:
 
 
 def clearer(message: str) -> str:
-    """Improve argparse's message about an ambiguous flag: each match once, or the hint of `about_foreign`."""
+    """Improve argparse's message about an ambiguous flag; return other messages unchanged.
+
+    The new message names each match once, or is the hint for another trainer's flag.
+    """
     match = _AMBIGUOUS.search(message)
     if match is None:
         return message
@@ -116,7 +124,7 @@ def _way_of_stray(word: str) -> str:
 
 
 def unknown_words(argv: Sequence[str], options: Iterable[str]) -> str:
-    """Return the message about words that no option takes: a hint for each flag and each stray value."""
+    """Return the message about words that no option accepts, with a hint for each flag and stray value."""
     strays = []
     values: dict[str, str | None] = {}
     waiting: str | None = None

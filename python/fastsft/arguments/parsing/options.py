@@ -1,4 +1,4 @@
-"""argparse options and actions for the fields of a dataclass, by HfArgumentParser's rules."""
+"""Derives argparse options and actions from the fields of a dataclass, by HfArgumentParser's rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _FALSE = ("no", "false", "f", "n", "0")
 
 
 def parse_bool(word: str | bool) -> bool:
-    """Return True for yes, true, t, y, 1 and False for no, false, f, n, 0, in any case; else raise."""
+    """Return True for yes, true, t, y and 1, and False for no, false, f, n and 0, in upper or lower case.
+
+    ArgumentTypeError for other words.
+    """
     if isinstance(word, bool):
         return word
     if word.lower() in _TRUE:
@@ -31,7 +34,7 @@ def parse_bool(word: str | bool) -> bool:
 
 
 def _bool_or_word(word: str | bool) -> str | bool:
-    """Return a boolean if the word spells a boolean, else the word: for `str | bool` fields."""
+    """Convert a word for a `str | bool` field to a boolean if `parse_bool` accepts it; else return it."""
     try:
         return parse_bool(word)
     except ArgumentTypeError:
@@ -39,15 +42,16 @@ def _bool_or_word(word: str | bool) -> str | bool:
 
 
 def spellings(name: str) -> list[str]:
-    """Return `--a_b` and `--a-b`."""
+    """Return the flags of the field `name`: `--a_b` and `--a-b` for a_b."""
     return [f"--{name}", f"--{name.replace('_', '-')}"] if "_" in name else [f"--{name}"]
 
 
 def word_type(hint: object) -> object:
-    """Return the type to which a flag's words are converted, from its field's type hint.
+    """Return the type to which the words of a flag are converted.
 
-    `X | None` is X; a union with str and None is its second type; `bool | None` stays. `str | bool`
-    accepts both, unlike HfArgumentParser, which accepts only booleans. ValueError for other unions.
+    hint: the type hint of its field. `X | None` becomes X, but `bool | None` is returned unchanged. Of a
+    union of str, another type and None, the second type is returned. `str | bool` accepts both types, whereas
+    HfArgumentParser accepts only booleans. ValueError for other unions.
     """
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
@@ -63,7 +67,7 @@ def word_type(hint: object) -> object:
 
 
 def options_of(field: dataclasses.Field[Any], hint: object) -> tuple[dict[str, Any], list[str]]:
-    """Return argparse's keyword arguments for a field of type `hint` (see word_type), and its aliases."""
+    """Return argparse's keyword arguments for a field, and its aliases. hint: its type, from `word_type`."""
     options = dict(field.metadata)
     aliases = options.pop("aliases", [])
     aliases = [aliases] if isinstance(aliases, str) else list(aliases)
@@ -106,19 +110,20 @@ def _choices(hint: object) -> Sequence[object]:
 
 
 def _by_name(choices: Sequence[object]) -> Callable[[str], object]:
-    """Return a function that converts a word to the choice with the same text, of any type."""
+    """Return a function that converts a word to the choice with the same text, whatever the choice's type."""
     by_name = {str(choice): choice for choice in choices}
     return lambda word: by_name.get(word, word)
 
 
-# Namespace in which flags were stored last, and their fields; a parser keeps the namespace alive.
+# The namespace (weakly held) whose flags were recorded last, and the names of their fields. It is alive as
+# long as its parser works.
 _last: tuple[weakref.ref[Namespace], set[str]] | None = None
 
 
 class FieldAction(Action):
-    """argparse's `store` that records the field, so that `fields_on_line` tells given flags from defaults.
+    """argparse's `store`, which also records the field, so that `fields_on_line` knows the given flags.
 
-    transformers' HfArgumentParser passes this class to argparse, too: field metadata has it.
+    The class is in the metadata of fields, so that transformers' HfArgumentParser passes it to argparse, too.
     """
 
     def __call__(
@@ -133,7 +138,7 @@ class FieldAction(Action):
 
 
 class NoFieldAction(FieldAction):
-    """`--no_a_b`: stores False, and records the field."""
+    """Action of `--no_a_b`, which stores False and records the field."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, const=False, **options)
@@ -149,7 +154,10 @@ class NoFieldAction(FieldAction):
 
 
 def fields_on_line(namespace: Namespace | None = None) -> frozenset[str]:
-    """Return the fields whose flags are in `namespace`; None: the namespace of a parser at work."""
+    """Return the fields whose flags were given on the command line that was parsed into `namespace`.
+
+    namespace: None for the namespace of the parser that is now working, if any.
+    """
     latest = _last[0]() if _last is not None else None
     is_this = latest is not None and (namespace is None or namespace is latest)
     return frozenset(_last[1]) if _last is not None and is_this else frozenset()

@@ -1,7 +1,7 @@
-"""Command line parser for dataclasses, by the rules of transformers' HfArgumentParser, without importing it.
+"""Parses command lines into dataclasses by the rules of transformers' HfArgumentParser, without importing it.
 
-A field `a_b` has the flags `--a_b` and `--a-b`; the value of a boolean is optional; a field whose default is
-True also has `--no_a_b`. All rules: docs/spec/trainer_arguments.md, section 5.
+A field `a_b` has the flags `--a_b` and `--a-b`. The value of a boolean flag is optional. A boolean field
+whose default is True also has `--no_a_b`. All rules are in docs/spec/trainer_arguments.md, section 5.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _NEGATIVE_NUMBER = re.compile(r"^-(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$|^-inf$")
 
 
 class DataclassParser(ArgumentParser):
-    """Command line parser that makes instances of `dataclass_types` (one or several), in their order.
+    """Command line parser that makes an instance of each class in `dataclass_types`, in their order.
 
-    `--config FILE.yaml|json` has flags that the command line overrides. An unknown option raises ValueError
-    with a hint; a value of the wrong type exits with argparse's status 2. Other keyword arguments are
-    argparse's (`fromfile_prefix_chars="@"` reads flags from @file). `--model` and `--data` are short for
-    `--model_name_or_path` and `--data_path`, unless fields have these names.
+    `--config FILE.yaml|json` names a file of flags, which the command line overrides. An unknown option
+    raises ValueError with a hint; a value of the wrong type ends the program with argparse's status 2. Other
+    keyword arguments are passed to argparse (`fromfile_prefix_chars="@"` reads flags from @file). `--model`
+    and `--data` are short for `--model_name_or_path` and `--data_path`, unless fields have these names.
     """
 
     def __init__(self, dataclass_types: type | Iterable[type] | None = None, **kwargs: Any) -> None:
@@ -49,7 +49,7 @@ class DataclassParser(ArgumentParser):
         kwargs.setdefault("prog", _program())
         has_help = kwargs.pop("add_help", True)
         super().__init__(**kwargs, add_help=False)
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse takes -1e-5 for a flag
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse alone would take -1e-5 for a flag
         if has_help:
             self.add_argument(
                 "-h", "--help", action=HelpAction, help="flags by subject; all of them: --help all"
@@ -94,12 +94,12 @@ class DataclassParser(ArgumentParser):
         args_filename: str | Path | None = None,
         args_file_flag: str | None = None,
     ) -> tuple[Any, ...]:
-        """Return one instance per dataclass, in order; `args` defaults to `sys.argv[1:]`.
+        """Return an instance of each dataclass, in order. args: words to parse; default: `sys.argv[1:]`.
 
-        The words of a file named like the program with the suffix `.args` (or `args_filename`, or the files
-        that `args_file_flag` names) come before the command line. A namespace with arguments that were added
-        to the parser itself follows the instances. ValueError for unknown options unless
-        `return_remaining_strings`, which appends them to the result.
+        Words of files are parsed before the command line. These are the file that is named like the program
+        with the suffix `.args`, or `args_filename`, and the files that the flag `args_file_flag` names. If
+        arguments were added to the parser itself, their namespace follows the instances. ValueError for
+        unknown options, unless `return_remaining_strings` is True; they are then appended to the result.
         """
         files = _default_files(look_for_args_file, args_filename)
         namespace, remaining = self.parse_values(args, files, args_file_flag)
@@ -119,7 +119,7 @@ class DataclassParser(ArgumentParser):
         return tuple(outputs)
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2, without argparse's hundreds of usage lines."""
+        """Print the error without argparse's hundreds of usage lines, and exit with status 2."""
         self.exit(2, f"{self.prog}: error: {clearer(message)}; {self.prog} --help all lists all flags\n")
 
     def parse_values(
@@ -128,10 +128,11 @@ class DataclassParser(ArgumentParser):
         files: Sequence[Path] = (),
         args_file_flag: str | None = None,
     ) -> tuple[Namespace, list[str]]:
-        """Return all fields' values, before instances are made, and the words that no option takes.
+        """Return all field values, before instances are made, and the words that no option accepts.
 
-        args: default `sys.argv[1:]`. files: the words of those that exist come first. Afterwards `given` has
-        the fields that were given, and who gave them.
+        args: words to parse; default: `sys.argv[1:]`. files: files with words that are parsed first; missing
+        files are skipped. Afterwards `self.given` has the fields that were given, and where each value comes
+        from.
         """
         self.given = {}
         argv = list(sys.argv[1:] if args is None else args)
@@ -151,20 +152,20 @@ class DataclassParser(ArgumentParser):
         return namespace, remaining
 
     def _get_option_tuples(self, option_string: str) -> Any:
-        """Do not complete a flag of another trainer: `--chat_template` is not --chat_template_name."""
+        """Do not complete another trainer's flag: `--chat_template` does not mean --chat_template_name."""
         matches = super()._get_option_tuples(option_string)
         name = option_string.partition("=")[0].lstrip("-").replace("-", "_")
         return [] if len(matches) == 1 and about_foreign(name) is not None else matches
 
     def _in_full(self, word: str) -> str:
-        """Replace --model by --model_name_or_path, and --data, unless fields have other names."""
+        """Replace a short flag such as --model by its full name, unless the short name is a field's own."""
         flag, equals, value = word.partition("=")
         full = f"--{SHORT_NAMES.get(flag.removeprefix('--'), '')}"
         flags = self._option_string_actions
         return f"{full}{equals}{value}" if flag[:2] == "--" and flag not in flags and full in flags else word
 
     def _read_config(self, path: str) -> None:
-        """Make a file's values defaults, which flags override."""
+        """Set the values of a --config file as defaults, which flags override."""
         defaults = self.file_values(path)
         self.set_defaults(**defaults)
         self.given = dict.fromkeys(defaults, path)
@@ -172,7 +173,7 @@ class DataclassParser(ArgumentParser):
             action.required = action.required and action.dest not in defaults
 
     def file_values(self, path: str) -> dict[str, Any]:
-        """Return the values of a `--config` file by field. Raises as `flag_defaults`."""
+        """Return the values of a `--config` file by field. ValueError as in `flag_defaults`."""
         actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
         hints: dict[str, Any] = {}
         for kind in self.dataclass_types:
@@ -182,9 +183,10 @@ class DataclassParser(ArgumentParser):
     def parse_dict(
         self, args: dict[str, Any], allow_extra_keys: bool = False, *, given: Mapping[str, str] | None = None
     ) -> tuple[Any, ...]:
-        """Make instances from a dictionary. ValueError for unknown keys unless they are allowed.
+        """Return an instance of each dataclass, made from a dictionary.
 
-        given: who gave each value; default Python.
+        given: where each value comes from; default: Python. ValueError for unknown keys, unless
+        `allow_extra_keys` is True.
         """
         if not allow_extra_keys:
             self.check_names(args)
@@ -197,7 +199,7 @@ class DataclassParser(ArgumentParser):
         return tuple(outputs)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """ValueError for names that are no fields, with hints."""
+        """Raise ValueError, with hints, for names that are not fields."""
         fields = {f.name for kind in self.dataclass_types for f in dataclasses.fields(kind) if f.init}
         unknown = sorted(set(names) - fields)
         if unknown:
@@ -209,7 +211,7 @@ class DataclassParser(ArgumentParser):
         return self.parse_dict(json.loads(Path(json_file).read_text(encoding="utf-8-sig")), allow_extra_keys)
 
     def parse_yaml_file(self, yaml_file: str | Path, allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """Call `parse_dict` with the content of a YAML file; objects inside have YAML 1.2's numbers."""
+        """Call `parse_dict` with the content of a YAML file; in nested objects, `1e-4` is a number."""
         import yaml  # type: ignore[import-untyped]
 
         text = Path(yaml_file).read_text(encoding="utf-8")
@@ -219,7 +221,7 @@ class DataclassParser(ArgumentParser):
 
 
 def _program() -> str | None:
-    """Return the command of fastsft's own scripts; None, which leaves the name to argparse, for others."""
+    """Return the command that runs one of fastsft's own scripts; None for others, which argparse names."""
     path = Path(sys.argv[0]) if sys.argv else Path()
     ours = Path(fastsft.__file__).parent
     return f"python -m fastsft.{path.stem}" if path.suffix == ".py" and path.parent == ours else None
@@ -232,7 +234,7 @@ def _default_files(look: bool, filename: str | Path | None) -> list[Path]:
 
 
 def _named_files(argv: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
-    """Return the files after each `flag`, and the other words."""
+    """Return the files that `flag` names in `argv`, and the other words."""
     finder = ArgumentParser(add_help=False, allow_abbrev=allow_abbrev)
     finder.add_argument(flag, type=str, action="append", dest="files")
     parsed, rest = finder.parse_known_args(argv)

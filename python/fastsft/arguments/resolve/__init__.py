@@ -1,1 +1,1 @@
-"""Rules for the fields of TrainingArguments: checks across fields, and values derived from others."""
+"""Rules between the fields of TrainingArguments: checks, and values that are derived from other fields."""

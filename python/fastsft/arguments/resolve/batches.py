@@ -1,6 +1,6 @@
-"""Rules for batches: sizes, order of the data, loader processes, and `--accelerator_config`.
+"""Resolves arguments about batches: sizes, order of the data, loader processes, and `--accelerator_config`.
 
-Source: docs/spec/trainer_arguments.md, section 2, and docs/spec/trainer_semantics.md, section 4.
+The rules are in docs/spec/trainer_arguments.md, section 2, and docs/spec/trainer_semantics.md, section 4.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AT_LEAST_ONE = (
 
 
 def resolve_batches(args: ArgumentFields) -> None:
-    """Check sizes, and resolve the order of the data, loader processes and accelerate's settings."""
+    """Check batch sizes, and resolve the order of the data, loader processes and accelerate's settings."""
     for name in _AT_LEAST_ONE:
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -75,7 +75,7 @@ ACCELERATOR_DEFAULTS: dict[str, Any] = {
 
 
 def _resolve_accelerator(args: ArgumentFields) -> None:
-    """Make the settings a dictionary with all keys; ValueError for settings that fastsft cannot follow."""
+    """Convert accelerator_config to a dictionary with all keys. ValueError for unsupported settings."""
     given = json_file_or_object("accelerator_config", args.accelerator_config)
     unknown = sorted(set(given) - set(ACCELERATOR_DEFAULTS))
     if unknown:
@@ -109,7 +109,10 @@ def _resolve_accelerator(args: ArgumentFields) -> None:
 
 
 def _resolve_reductions(args: ArgumentFields, accumulation: dict[str, Any]) -> None:
-    """Read accelerate's own name of `--sync_each_batch`."""
+    """Set `--sync_each_batch` from gradient_accumulation_kwargs.
+
+    ValueError if the two contradict each other.
+    """
     if accumulation.get("sync_each_batch") is None:
         return
     given = truth(accumulation["sync_each_batch"])

@@ -1,6 +1,7 @@
-"""Rules for `--deepspeed`: a DeepSpeed file is read as settings of the engine, without importing DeepSpeed.
+"""Resolves `--deepspeed`: reads a DeepSpeed file as settings of the engine, without importing DeepSpeed.
 
-Source: docs/spec/trainer_arguments.md, section 8. Values other than "auto" must equal their flags.
+Values in the file must be "auto", or equal to the values of their flags. The rules are in
+docs/spec/trainer_arguments.md, section 8.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from fastsft.arguments.resolve.deepspeed_file import one_spelling
 from fastsft.arguments.values import json_file_or_object
 from fastsft.runtime.messages import warn_once
 
-# ZeRO 1 shards optimizer state only; the engine shards gradients, too, which gives the same numbers.
+# ZeRO 1 shards only optimizer state. The engine then shards gradients, too, which does not change the
+# results.
 _STRATEGIES = {0: "no_shard", 1: "shard_grad_op", 2: "shard_grad_op", 3: "full_shard"}
 
 
 def resolve_deepspeed(args: ArgumentFields) -> None:
-    """Read the file, if any, which may also choose save_dtype."""
+    """Read the DeepSpeed file, if one is given; it may also set save_dtype."""
     args._deepspeed_plan = read_deepspeed(args) if args.deepspeed else None
     if args._deepspeed_plan and args._deepspeed_plan.saves_16bit and args.bf16 and args.save_dtype == "auto":
         args.save_dtype = "bfloat16"
 
 
 def read_deepspeed(args: ArgumentFields) -> DeepSpeedPlan:
-    """Read `args.deepspeed`. ValueError for unsupported keys, and values that contradict flags."""
+    """Read `args.deepspeed`. ValueError for unsupported keys, and for values that contradict flags."""
     config = one_spelling(json_file_or_object("deepspeed", args.deepspeed))
     if args.fsdp:
         raise ValueError("--fsdp and --deepspeed both choose the sharding; give one of the two")
@@ -60,7 +62,7 @@ def read_deepspeed(args: ArgumentFields) -> DeepSpeedPlan:
 
 
 def _check_precision(config: dict[str, Any], args: ArgumentFields) -> None:
-    """ValueError if file and flags choose different formats; a file without a format means fp16."""
+    """Raise ValueError if file and flags choose different dtypes; a file without a dtype means fp16."""
     fp16 = config.get("fp16", {}).get("enabled")
     bf16 = config.get("bf16", {}).get("enabled")
     if fp16 is True or config.get("amp", {}).get("enabled") is True:
@@ -95,7 +97,7 @@ def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str |
     yield _differs(config, "gradient_clipping", args.max_grad_norm, "max_grad_norm")
     optimizer = deepspeed_file.checked_optimizer(config)
     if optimizer is not None:
-        # Missing keys have DeepSpeed's defaults, which must equal the flags, too.
+        # A missing key means DeepSpeed's default, which must also equal the flag.
         given = {**deepspeed_file.OPTIMIZER_DEFAULTS, **optimizer}
         if optimizer_of(args) != "adamw":
             yield f"optimizer.type is {config['optimizer']['type']}, but optim is {args.optim}"
@@ -122,7 +124,7 @@ def _differs(
 
 
 def check_lengths(plan: DeepSpeedPlan, max_steps: int, warmup_steps: int) -> None:
-    """ValueError if the scheduler section has other numbers of steps than the run."""
+    """Raise ValueError if the scheduler section's numbers of steps differ from the run's."""
     params = plan.scheduler["params"] if plan.scheduler else {}
     for key, value in (("total_num_steps", max_steps), ("warmup_num_steps", warmup_steps)):
         difference = _differs(params, key, value, "that of this run", "scheduler.params.")

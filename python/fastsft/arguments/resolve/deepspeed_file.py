@@ -1,7 +1,7 @@
-"""Content of a DeepSpeed file: usual spelling and treatment of its keys.
+"""Reads a DeepSpeed file's content: resolves alternative names, and rejects unsupported keys.
 
-Sources: DeepSpeed's runtime/config.py and zero/config.py (aliases, deprecated fields, "auto" counts as
-missing), and the values that accelerate's DeepSpeedPlugin fills in.
+The source is DeepSpeed's runtime/config.py and zero/config.py (aliases, deprecated fields, "auto" as a
+missing value), and the values that accelerate's DeepSpeedPlugin fills in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _READ = {
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",
     "optimizer", "scheduler", "fp16", "bf16", "amp", "zero_optimization", "data_types",
 }  # fmt: skip
-# Speed, memory and printing, which do not change the numbers.
+# Sections about speed, memory and printing, which do not change the results.
 _NO_EFFECT = {
     "steps_per_print", "wall_clock_breakdown", "dump_state", "memory_breakdown", "comms_logger",
     "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "prescale_gradients", "sparse_gradients",
@@ -39,13 +39,13 @@ _ZERO_NO_EFFECT = {
     "stage3_module_granularity_threshold", "stage3_allgather_sequential", "pipeline_loading_checkpoint",
     "override_module_apply", "log_trace_cache_warnings", "enable_sanity_checks", "leaf_module",
 }  # fmt: skip
-# Settings that change the numbers -> the value that does not.
+# setting that changes the results -> its value without effect
 _ZERO_NEUTRAL = {
     "zero_quantized_weights": False, "zero_quantized_gradients": False,
     "zero_quantized_nontrainable_weights": False, "zero_hpz_partition_size": 1, "mics_shard_size": -1,
     "mics_hierarchical_params_gather": False,
 }  # fmt: skip
-# Settings of the loss scaler; files also have them in the section bf16, in which DeepSpeed ignores them.
+# Settings of the loss scaler. DeepSpeed ignores them in the section bf16, in which some files have them.
 _LOSS_SCALER = {
     "auto_cast", "loss_scale", "loss_scale_window", "initial_scale_power", "hysteresis",
     "consecutive_hysteresis", "min_loss_scale",
@@ -67,7 +67,7 @@ _SCHEDULERS = {
         "warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps",
     },
 }  # fmt: skip
-# Second name of a ZeRO setting -> its usual name.
+# other name of a ZeRO setting -> its usual name
 _ALIASES = {
     **{
         name: f"stage3_{name}"
@@ -80,14 +80,14 @@ _ALIASES = {
     "stage3_gather_fp16_weights_on_model_save": "stage3_gather_16bit_weights_on_model_save",
     "cpu_offload_param": "cpu_offload_params",
 }  # fmt: skip
-# ZeRO setting -> accelerate's environment variable for "auto", and the default of the variable.
+# ZeRO setting -> the environment variable from which accelerate resolves "auto", and the variable's default
 _AUTO = {
     "stage": ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"),
     "stage3_gather_16bit_weights_on_model_save": ("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "false"),
     "offload_optimizer": ("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none"),
     "offload_param": ("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none"),
 }
-# Sections that a file may switch off by enabled: false.
+# Sections that a file can switch off with `"enabled": false`.
 _SWITCHED = {
     "autotuning", "comet", "csv_monitor", "curriculum_learning", "data_efficiency",
     "eigenvalue", "elasticity", "flops_profiler", "hybrid_engine", "progressive_layer_drop",
@@ -96,9 +96,10 @@ _SWITCHED = {
 
 
 def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return `config` with the usual names; drop keys that are None, switched off, or "auto" without a rule.
+    """Return `config` with the usual names of settings.
 
-    ValueError if two spellings of a setting have different values.
+    Keys are dropped if they are None, switched off, or "auto" without a rule for it. ValueError if two names
+    of a setting have different values.
     """
     plain = {
         name: section
@@ -108,7 +109,7 @@ def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = 
     bf16 = plain.pop("bfloat16", None)
     if bf16 is not None:
         plain.setdefault("bf16", bf16)
-    if isinstance(plain.get("zero_optimization"), bool):  # in DeepSpeed's first releases
+    if isinstance(plain.get("zero_optimization"), bool):  # as in DeepSpeed's first releases
         plain["zero_optimization"] = {"stage": int(plain["zero_optimization"])}
     if isinstance(plain.get("zero_optimization"), dict):
         plain["zero_optimization"] = _zero_settings(plain["zero_optimization"], environ)
@@ -146,7 +147,7 @@ def _resolve_auto(name: str, value: object, env: Mapping[str, str]) -> object:
 
 
 def check_known(config: dict[str, Any]) -> None:
-    """ValueError for unsupported sections and ZeRO settings; a warning lists keys without effect."""
+    """Raise ValueError for unsupported sections and ZeRO settings; warn of keys without effect."""
     unknown = sorted(set(config) - _READ - _NO_EFFECT)
     if unknown:
         raise _unsupported(f"section {', '.join(unknown)}")
@@ -166,7 +167,7 @@ def check_known(config: dict[str, Any]) -> None:
 
 
 def check_formats(config: dict[str, Any]) -> None:
-    """ValueError for formats of masters, moments and gradients, for which the engine has flags."""
+    """Raise ValueError if the file sets dtypes of master weights, moments or gradients, as only flags may."""
     bf16 = config.get("bf16", {})
     unknown = sorted(set(bf16) - _BF16)
     if unknown:
@@ -180,7 +181,10 @@ def check_formats(config: dict[str, Any]) -> None:
 
 
 def offload(zero: dict[str, Any]) -> dict[str, bool]:
-    """Return whether `optimizer` and `param` are offloaded. ValueError for other devices than cpu."""
+    """Return whether the states `optimizer` and `param` are offloaded.
+
+    ValueError for other devices than cpu.
+    """
     offloaded = {}
     for kind, old in (("optimizer", "cpu_offload"), ("param", "cpu_offload_params")):
         device = (zero.get(f"offload_{kind}") or {}).get("device", "none")
@@ -191,12 +195,12 @@ def offload(zero: dict[str, Any]) -> dict[str, bool]:
 
 
 def gathers_16bit(zero: dict[str, Any]) -> bool:
-    """True if the saved model has 16 bits per weight."""
+    """True if the file asks for a saved model with 16-bit weights."""
     return bool(zero.get("stage3_gather_16bit_weights_on_model_save"))
 
 
 def checked_optimizer(config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return `optimizer.params`, or None without the section. ValueError for other optimizers than AdamW."""
+    """Return `optimizer.params`; None if there is no such section. ValueError unless the type is AdamW."""
     section = config.get("optimizer")
     if section is None:
         return None
@@ -213,7 +217,7 @@ def checked_optimizer(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def checked_scheduler(config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the section `scheduler`, or None. ValueError for others than WarmupLR and WarmupDecayLR."""
+    """Return the section `scheduler`, or None. ValueError unless the type is WarmupLR or WarmupDecayLR."""
     section = config.get("scheduler")
     if section is None:
         return None

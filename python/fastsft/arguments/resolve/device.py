@@ -1,4 +1,4 @@
-"""Rules for device, number formats, sharding, and the environment of launchers."""
+"""Resolves the arguments about device, dtypes and sharding, and checks the environment from launchers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fastsft.runtime.devices import choose_device
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
-# Number formats of all arguments made in this process: accelerate would keep the first ones.
+# Dtypes of all arguments that were made in this process. accelerate would keep using the first one.
 requested_formats: set[str] = set()
 
 
 def resolve_precision(args: ArgumentFields) -> None:
-    """Check number formats, and choose the device."""
+    """Check the dtypes, and choose the device."""
     check_formats(args)
     steps = args.torch_empty_cache_steps
     if steps is not None and (not isinstance(steps, int) or steps < 1):
@@ -47,7 +47,7 @@ def resolve_precision(args: ArgumentFields) -> None:
 
 
 def resolve_sharding(args: ArgumentFields) -> None:
-    """Read words and settings of FSDP, and set the local rank."""
+    """Read --fsdp and fsdp_config, check the backend, and set the local rank."""
     if args.ddp_backend not in (None, "gloo", "nccl"):
         raise ValueError(f"fastsft does not support --ddp_backend {args.ddp_backend}; use gloo or nccl")
     if args.device.type == "cpu" and args.ddp_backend == "nccl":
@@ -63,7 +63,7 @@ def resolve_sharding(args: ArgumentFields) -> None:
     args.local_rank, args._n_gpu = launch().local_rank, args.n_gpu
 
 
-# accelerate's names and, in older releases, numbers of strategies.
+# accelerate's names of strategies, or their numbers in older releases -> the engine's strategy
 _STRATEGIES = {
     "FULL_SHARD": "full_shard", "1": "full_shard", "SHARD_GRAD_OP": "shard_grad_op", "2": "shard_grad_op",
     "NO_SHARD": "no_shard", "3": "no_shard", "HYBRID_SHARD": "hybrid_shard", "4": "hybrid_shard",
@@ -80,9 +80,9 @@ _REFUSED = {
 def check_environment(
     args: ArgumentFields, local_rank: int, environ: Mapping[str, str] | None = None
 ) -> None:
-    """ValueError if accelerate's variables, or --local_rank, contradict the flags.
+    """Raise ValueError if accelerate's environment variables, or --local_rank, contradict the flags.
 
-    local_rank: --local_rank as given. Source: docs/spec/trainer_arguments.md, section 9.
+    local_rank: the value of --local_rank as given. See docs/spec/trainer_arguments.md, section 9.
     """
     here = os.environ if environ is None else environ
     env = launched_environment() if environ is None else environ
@@ -109,7 +109,10 @@ def check_environment(
 
 
 def launched_environment() -> Mapping[str, str]:
-    """Return the environment; the initial one if transformers, which changes variables, is imported."""
+    """Return the environment variables.
+
+    If transformers, which changes some, is imported, they are those with which the process was started.
+    """
     start = Path("/proc/self/environ")
     if "transformers" not in sys.modules or not start.exists():
         return os.environ

@@ -1,4 +1,4 @@
-"""Warnings about given flags without effect, and about values that hardly anybody means."""
+"""Warns about given flags without effect, and about unusual values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from fastsft.runtime.messages import warn_once
 
 
 class Condition(NamedTuple):
-    """Condition under which fields have an effect, and the text of the warning if they have none."""
+    """Condition under which fields have an effect.
+
+    names: the fields, separated by spaces. reason: text of the warning if the condition is not met.
+    """
 
     names: str
     is_met: Callable[[ArgumentFields], bool]
@@ -32,7 +35,7 @@ _CONDITIONS = (
     Condition("save_total_limit", lambda args: args.save_strategy != "no", "--save_strategy no saves none"),
     Condition(
         "logging_steps",
-        lambda args: "steps" in (args.logging_strategy, args.eval_strategy),  # the default of eval_steps
+        lambda args: "steps" in (args.logging_strategy, args.eval_strategy),  # default of eval_steps
         f"{_READ_WITH} --logging_strategy steps",
     ),
     Condition("num_train_epochs", lambda args: args.max_steps <= 0, "--max_steps says how long the run is"),
@@ -59,7 +62,7 @@ _CONDITIONS = (
 
 
 def warn_idle_flags(args: ArgumentFields) -> None:
-    """Warn of each given field, except None, whose condition is not met."""
+    """Warn of each field that was given another value than None and whose condition is not met."""
     given = given_fields(args)
     for condition in _CONDITIONS:
         for name in condition.names.split():
@@ -68,15 +71,15 @@ def warn_idle_flags(args: ArgumentFields) -> None:
                 warn_once(f"--{name} {value} has no effect: {condition.reason}")
 
 
-_SMALLEST_FILE = 1_000_000  # bytes; embeddings of a small model have more
+_SMALLEST_FILE = 1_000_000  # bytes; even the embeddings of a small model are larger
 _MOST_EPOCHS = 100
-_HIGHEST_RATE = 0.05  # for optimizers that divide by the gradient's size
+_HIGHEST_RATE = 0.05  # for optimizers whose step does not depend on the size of the gradient
 _LOWEST_RATE = 1e-9
 _MOST_DECAY, _MOST_SMOOTHING, _MOST_NOISE, _MOST_EPSILON = 1.0, 0.5, 100.0, 1e-2
 
 
 def warn_odd_values(args: ArgumentFields) -> None:
-    """Warn of each value with which hardly any model trains."""
+    """Warn of each value with which a model is unlikely to train well."""
     for check in (_check_rate, _check_schedule, _check_optimizer, _check_length, _check_files):
         for warning in check(args):
             warn_once(warning)
@@ -102,7 +105,7 @@ def _check_rate(args: ArgumentFields) -> Iterator[str]:
 
 
 def warms_up(args: ArgumentFields) -> bool:
-    """False for schedules without warm-up."""
+    """True if the learning rate schedule has a warm-up."""
     return args.lr_scheduler_type not in ("constant", "reduce_lr_on_plateau")
 
 
@@ -115,7 +118,10 @@ def _check_schedule(args: ArgumentFields) -> Iterator[str]:
 
 
 def warmup_line(warmup: float, steps: int, rate: float) -> str:
-    """Return the warning about a warm-up that is longer than a run of `steps`."""
+    """Return the warning about a warm-up that is at least as long as the run.
+
+    warmup, steps: numbers of steps.
+    """
     return (
         f"a warm-up of {warmup:,.0f} steps is not over when the run of {steps:,} steps ends: the learning "
         f"rate comes to {rate * (steps - 1) / max(warmup, 1):.3g}, never to {rate:g}; lower --warmup_steps"

@@ -1,4 +1,4 @@
-"""Rules for logs, trackers, checkpoints, uploads, and the handling of faults."""
+"""Resolves the arguments about logs, trackers, checkpoints, uploads and the handling of faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTING = {"all": "all", "non_padding": "non_padding", "true": "all", "no": "n
 
 
 def resolve_reports(args: ArgumentFields) -> None:
-    """Resolve trackers, logging directory, cadence of logs, and token counts."""
+    """Resolve trackers, the logging directory, when the run logs, and how it counts tokens."""
     parse_steps(args.profile_steps)
     args.debug = []
     if args.disable_tqdm is None:
@@ -35,7 +35,7 @@ def resolve_reports(args: ArgumentFields) -> None:
 
 
 def default_logging_dir(output_dir: str) -> str:
-    """Return TENSORBOARD_LOGGING_DIR or transformers 4.57's <output_dir>/runs/<date>_<host>."""
+    """Return TENSORBOARD_LOGGING_DIR if set, else <output_dir>/runs/<date>_<host> as in transformers 4.57."""
     stamp = datetime.now().strftime("%b%d_%H-%M-%S")
     own = str(Path(output_dir) / "runs" / f"{stamp}_{socket.gethostname()}")
     return os.environ.get("TENSORBOARD_LOGGING_DIR") or own
@@ -52,7 +52,7 @@ def _resolve_counting(args: ArgumentFields) -> None:
 
 
 def resolve_checkpoints(args: ArgumentFields) -> None:
-    """Check file size, format and cadence."""
+    """Check the size and format of model files, and when checkpoints are saved."""
     parse_size(args.max_shard_size)
     if args.save_safetensors is False:
         raise ValueError(
@@ -62,7 +62,7 @@ def resolve_checkpoints(args: ArgumentFields) -> None:
 
 
 def resolve_faults(args: ArgumentFields) -> None:
-    """ValueError for meaningless limits."""
+    """Raise ValueError for limits that are out of range, and for rollback without checkpoints."""
     parse_timeouts(args.phase_timeouts)
     for name, least in (("max_nonfinite_skips", 0), ("loss_spike_patience", 1), ("replay_check", 0)):
         if getattr(args, name) < least:
@@ -79,7 +79,7 @@ def resolve_faults(args: ArgumentFields) -> None:
 
 
 def resolve_hub(args: ArgumentFields) -> None:
-    """Check the strategy, and resolve old names to the new ones."""
+    """Check the upload strategy, and set the new names of fields from their old names."""
     if args.hub_strategy in ("checkpoint", "all_checkpoints"):
         raise ValueError(rejection("hub_strategy", args.hub_strategy, "use --hub_strategy every_save"))
     if args.push_to_hub_token is not None:

@@ -1,4 +1,4 @@
-"""Rules for a run's length, optimizer, evaluation and best model."""
+"""Resolves the arguments about a run's length, optimizer, evaluations and best model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from fastsft.runtime.regular_files import check_name
 
 
 def resolve_run(args: ArgumentFields) -> None:
-    """Resolve directory and length; resume_from_checkpoint may be True (newest) or False (none)."""
+    """Resolve the output directory, and check the length of the run.
+
+    resume_from_checkpoint becomes True for the newest checkpoint, or None with no_resume for "false".
+    """
     args.output_dir = os.path.expanduser(args.output_dir or "trainer_output")
     for name in ("output_dir", "resume_from_checkpoint"):
         if isinstance(path := getattr(args, name), str):
@@ -44,7 +47,7 @@ _NOT_NEGATIVE_OPTIONS = {
 
 
 def resolve_optimizer(args: ArgumentFields) -> None:
-    """Check optimizer, smoothing and schedule; resolve warm-up to steps or a share."""
+    """Check optimizer, label smoothing and schedule; resolve the warm-up to a number or a share of steps."""
     _resolve_optimizer_name(args)
     if not 0 <= args.label_smoothing_factor < 1:
         raise ValueError(
@@ -58,7 +61,7 @@ def resolve_optimizer(args: ArgumentFields) -> None:
         args.lr_scheduler_kwargs = json_object("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
         _check_options(args.lr_scheduler_kwargs)
     _resolve_warmup(args)
-    if args.max_grad_norm is None:  # off, as in transformers
+    if args.max_grad_norm is None:  # clipping is off, as in transformers
         args.max_grad_norm = 0.0
 
 
@@ -107,12 +110,12 @@ def _resolve_warmup(args: ArgumentFields) -> None:
         warn_once(f"--warmup_steps 0 names no steps: --warmup_ratio {args.warmup_ratio} counts")
 
 
-# Metrics of `Trainer.evaluate` without compute_metrics, after the prefix eval_.
+# Metrics that `Trainer.evaluate` returns without compute_metrics; their names have the prefix eval_.
 _METRICS = ("loss", "runtime", "samples_per_second", "steps_per_second")
 
 
 def resolve_evaluation(args: ArgumentFields) -> None:
-    """Read the old name of the strategy; eval_steps default to logging_steps."""
+    """Resolve when evaluations run; eval_steps defaults to logging_steps."""
     if args.evaluation_strategy is not None:
         differs = args.eval_strategy != args.evaluation_strategy
         if differs and (args.eval_strategy != "no" or was_given(args, "eval_strategy")):
@@ -137,9 +140,9 @@ def resolve_evaluation(args: ArgumentFields) -> None:
 
 
 def resolve_best_model(args: ArgumentFields) -> None:
-    """Resolve metric and direction; check that the best model gets saved.
+    """Resolve metric_for_best_model and greater_is_better; check that the best model will be saved.
 
-    Source: docs/spec/trainer_arguments.md, section 6.
+    The rules are in docs/spec/trainer_arguments.md, section 6.
     """
     plateau = args.lr_scheduler_type == "reduce_lr_on_plateau"
     best = args.save_strategy == "best"
@@ -152,9 +155,10 @@ def resolve_best_model(args: ArgumentFields) -> None:
 
 
 def check_best_of_command(args: ArgumentFields, has_data: bool) -> None:
-    """ValueError for a best model that the command's run, without compute_metrics, would never find.
+    """Raise ValueError if a run of the command would never find a best model.
 
-    has_data: True if there are data to evaluate on. Not for scripts: they may add metrics and evaluations.
+    has_data: True if there is evaluation data. The check is not for scripts, which may add metrics and
+    evaluations.
     """
     evaluates = has_data and args.eval_strategy != "no"
     if args.save_strategy == "best" and not evaluates:
@@ -197,7 +201,10 @@ def _check_saved_when_evaluated(args: ArgumentFields) -> None:
 
 
 def resolve_cadence(args: object, kind: str) -> None:
-    """Check `kind`_steps of a strategy by steps: above 0, and whole if above 1; else ValueError."""
+    """Check the field <kind>_steps if <kind>_strategy is "steps".
+
+    ValueError unless the number is above 0, and an integer if above 1.
+    """
     steps = getattr(args, f"{kind}_steps")
     if getattr(args, f"{kind}_strategy") != "steps":
         return

@@ -1,1 +1,1 @@
-"""Models, trainers and data sharded or made by other libraries."""
+"""Models, trainers and checkpoints of other libraries: how they are saved and read."""

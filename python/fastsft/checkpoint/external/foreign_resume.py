@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 WRITER = "transformers"
 _SCALER = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-_MODEL = "model."  # before the names of weights in a sharded checkpoint
+_MODEL = "model."  # prefix of the names of weights in a sharded checkpoint
 
 
 def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
-    """Return the progress in a transformers checkpoint, in the form of fastsft_state.json.
+    """Return the progress that a transformers checkpoint holds, in the form of fastsft_state.json.
 
-    ValueError if it is of another run, as far as such a checkpoint tells.
+    ValueError if its contents show that it belongs to another run.
     """
     checkpoint = TransformersCheckpoint.of(directory)
     if trainer.model.adapter_facts() is not None:
@@ -70,16 +70,16 @@ def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
 
 
 def is_foreign(saved: dict[str, Any]) -> bool:
-    """True for a state that `check_foreign` returned."""
+    """True if `saved` was returned by `check_foreign`."""
     return saved.get("written_by") == WRITER
 
 
 def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]) -> None:
-    """Restore master weights, moments, the optimizer's step and the random states. Collective.
+    """Restore master weights, moments, step count and random states. Collective.
 
-    Tensors are mapped, or read one at a time, and a rank keeps its own part. `saved` gets `optimizer_step`,
-    the trainer gets `foreign_states`, which are set once rows are read (transformers' _load_rng_state).
-    ValueError on all ranks if files do not fit the model.
+    Tensors are memory-mapped, or read one at a time, and each rank keeps its shard. Sets
+    `saved["optimizer_step"]` and `trainer.foreign_states`; the trainer restores the latter after its rows are
+    read, as transformers does (_load_rng_state). ValueError on all ranks if files do not fit the model.
     """
     agreement = AllOrNone(f"resuming from {directory}")
     checkpoint = agreement.attempt(lambda: TransformersCheckpoint.of(directory))
@@ -101,7 +101,7 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
 
 
 def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | Path) -> None:
-    """ValueError if epoch and step are of another size of the data set in global batches."""
+    """Raise ValueError if epoch and step show that an epoch had another number of steps."""
     saved, step, plan = state.get("epoch"), state["global_step"], trainer.plan
     if saved is None:
         return
@@ -116,7 +116,7 @@ def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | P
 
 
 def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, step: int) -> dict[str, Any]:
-    """Read scaler.pt in the form of LossScale.restore; {} if there is none."""
+    """Return the content of scaler.pt in the form that LossScale.restore takes; {} without the file."""
     if checkpoint.scaler is None:
         return {}
     content = load_plain(checkpoint.scaler, "the state of a loss scale")
@@ -143,7 +143,7 @@ def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, ste
 
 
 def _next_rate(path: Path | None) -> float | None:
-    """Read the learning rate of the next step from scheduler.pt; None if it has none."""
+    """Return the learning rate of the next step from scheduler.pt; None if it is not there."""
     if path is None:
         return None
     content = load_plain(path, "the state of a schedule")
@@ -175,7 +175,7 @@ def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreeme
 
 
 def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of the engine; the files have tied tensors under other names, too."""
+    """Yield each tensor that the engine has, by name; further names of tied tensors in files are skipped."""
     if path.is_dir():
         files = ShardedFiles(path)
         yield from ((name, files.tensor(_MODEL + name)) for name in names)
@@ -215,7 +215,7 @@ def _random_states(checkpoint: TransformersCheckpoint, agreement: AllOrNone) -> 
 
 
 def _summary(trainer: SavedRun, checkpoint: TransformersCheckpoint, with_states: bool) -> str:
-    """Write the line about parts that such a checkpoint lacks, or that have no counterpart here."""
+    """Return a message about state that cannot be restored from a transformers checkpoint."""
     is_missing: dict[str, Callable[[], bool]] = {
         "random states (none for this number of ranks)": lambda: not with_states,
         "masks of dropout (fastsft draws its own)": lambda: _drops(trainer.model.config),

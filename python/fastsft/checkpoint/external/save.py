@@ -1,6 +1,6 @@
-"""Saves the model of another trainer unit by unit, whole or not at all.
+"""Saving the model of another trainer unit by unit, with either all new files or none in place at the end.
 
-Collective. Rank 0 holds its own shard and one unit; the other ranks hold no more than they do.
+Collective. Rank 0 needs memory for one unit in addition to its shard; other ranks need none.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 
 
 class ForeignArguments(Protocol):
-    """Arguments of another trainer. They may have `to_json_string` and much else."""
+    """Arguments of another trainer; `to_json_string` is used if they have it."""
 
     @property
     def output_dir(self) -> str:
-        """Directory that the model goes to."""
+        """Directory to which the model is saved."""
 
 
 class ForeignTrainer(Protocol):
-    """transformers' Trainer, or another with these attributes. A tokenizer may have several names there."""
+    """transformers' Trainer, or another object with these attributes, and perhaps a tokenizer."""
 
     @property
     def model(self) -> nn.Module:
-        """The model, wrapped in FSDP or DDP or not at all."""
+        """The model, perhaps wrapped in FSDP or DDP."""
 
     @property
     def args(self) -> ForeignArguments: ...
@@ -63,11 +63,11 @@ class ForeignTrainer(Protocol):
 
 
 def save_foreign_model(trainer: ForeignTrainer) -> None:
-    """Stream `trainer.model` into `trainer.args.output_dir` with config and tokenizer. Collective.
+    """Save `trainer.model`, with config and tokenizer, to `trainer.args.output_dir` unit by unit. Collective.
 
-    Names, dtypes and the split into files are those of the model's `save_pretrained`. The files take their
-    names once all are durable and read back as written. If a rank fails, all ranks raise and the directory
-    keeps its old files. NotStreamable on all ranks if the model cannot be streamed.
+    Names, dtypes and the split into files are as in the model's `save_pretrained`. The files are renamed into
+    place when all of them are durable and have been verified. If a rank fails, all ranks raise, and the
+    directory keeps its old files. NotStreamable on all ranks if the model cannot be saved this way.
     """
     model, place = unwrapped(trainer.model), current_place()
     agreement = AllOrNone(f"saving the model to {trainer.args.output_dir}", place)
@@ -87,7 +87,7 @@ def save_foreign_model(trainer: ForeignTrainer) -> None:
 
 
 def current_place() -> Launch:
-    """Return rank and world size by torch.distributed; alone if it is not initialised."""
+    """Return rank and world size of torch.distributed; those of a single rank if it is not initialised."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return Launch()
@@ -97,13 +97,13 @@ def current_place() -> Launch:
 def _save_unit(files: ModelFiles, unit: Unit, indices: list[int], agreement: AllOrNone) -> None:
     agreement.attempt(unit.prepare)
     if unit.is_sharded:
-        agreement.settle(None)  # nobody waits in a gather for a rank that has failed
+        agreement.settle(None)  # so that no rank waits in `gather` for a rank that has failed
     tensors = unit.gather() if unit.is_sharded else agreement.attempt(unit.gather)
     agreement.attempt_on_rank0(lambda: files.write(indices, tensors or []))
 
 
 def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: AllOrNone, place: Launch) -> list[Entry]:
-    """Return the entries, the same on every rank, or raise on all: else some would wait in a gather."""
+    """Return the entries if they are the same on all ranks; else raise on all, as gathers would hang."""
 
     def find() -> tuple[list[Entry], str]:
         try:
@@ -123,9 +123,10 @@ def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: AllOrNone, 
 
 
 def _schedule(entries: list[Entry]) -> Iterator[tuple[Unit, list[int]]]:
-    """Yield units with the numbers of their entries, larger elements first, which aligns tensors in the file.
+    """Yield each unit with the indices of its entries.
 
-    All elements of a unit have one size.
+    Units of wider dtypes come first, so that every tensor is aligned in the file. All tensors of a unit have
+    dtypes of one width.
     """
     steps: dict[tuple[int, int], list[int]] = {}
     numbers: dict[int, int] = {}
@@ -147,9 +148,9 @@ _SUBDIRECTORY = "fine-tuned"
 
 
 class ModelFiles:
-    """The files of a model directory, written tensor by tensor; old files stay until `commit`.
+    """The files of a model directory, written tensor by tensor, while old files stay until `commit`.
 
-    order: the indices of `entries` in the order of their writes.
+    folder: the directory. entries: the tensors. order: indices of `entries` in the order of writing.
     """
 
     def __init__(
@@ -159,12 +160,13 @@ class ModelFiles:
         self._entries, self._order = entries, order
         self._staging: _C.AtomicDirectory | None = None
         self._weights: _C.WeightFiles | None = None
-        self._digests: list[_C.FileDigest] = []  # except those of the weights
+        self._digests: list[_C.FileDigest] = []  # of all files except the weights
 
     def open(self) -> None:
-        """Write all files but the weights, and make the weight files with their headers.
+        """Write all files except the weights, and create the weight files with their headers.
 
-        RuntimeError if the disk is too small; ValueError for a dtype that safetensors has no name for.
+        RuntimeError if the disk has too little room; ValueError for a dtype that safetensors does not
+        support.
         """
         from fastsft import _C
 
@@ -179,14 +181,14 @@ class ModelFiles:
         self._weights = _C.WeightFiles(self._staging.path, specs, self._order, limit)
 
     def write(self, indices: list[int], tensors: list[torch.Tensor]) -> None:
-        """Write the entries `indices`, which are next in the order, from the `tensors` of their unit."""
+        """Write the next entries of the order. indices: their indices; tensors: all tensors of their unit."""
         assert self._weights is not None  # of `open`
         for index in indices:
             tensor = tensors[self._entries[index].position]
             self._weights.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
     def commit(self) -> None:
-        """Verify the files, put them in place together, remove weight files of an earlier save."""
+        """Verify the files, rename them into place together, and remove weight files of an earlier save."""
         from fastsft import _C
 
         parameters = {
@@ -201,7 +203,7 @@ class ModelFiles:
         install_file_set(self._folder, name)
 
     def discard(self) -> None:
-        """Remove files that are not in place."""
+        """Remove the files that `commit` has not renamed into place."""
         for part in (self._weights, self._staging):
             if part is not None:
                 part.discard()
@@ -219,20 +221,20 @@ def _dtype_name(entry: Entry) -> str:
 
 
 def _max_shard_size(model: nn.Module) -> int:
-    """Return the limit of the model's `save_pretrained`; no limit for other modules, which get one file."""
+    """Return the default max_shard_size of `save_pretrained`; other modules get one file without limit."""
     parameters = inspect.signature(model.save_pretrained).parameters if is_pretrained(model) else {}
     limit = parameters["max_shard_size"].default if "max_shard_size" in parameters else 2**62
     return parse_size(limit)
 
 
 def is_pretrained(model: object) -> TypeIs[PreTrainedModel]:
-    """True if transformers defines how the model is saved."""
+    """True if `model` is a PreTrainedModel, whose form of saving transformers defines."""
     kind = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
     return kind is not None and isinstance(model, kind)
 
 
 def _beside_source(folder: Path, model: nn.Module) -> Path:
-    """Return `folder`, or a directory in it if the model was loaded from `folder`."""
+    """Return `folder`, or a subdirectory of it if the model was loaded from `folder`."""
     source = getattr(getattr(model, "config", None), "_name_or_path", None)
     if not source or not Path(source).is_dir() or not folder.is_dir() or not os.path.samefile(source, folder):
         return folder
@@ -246,7 +248,7 @@ def _beside_source(folder: Path, model: nn.Module) -> Path:
 
 
 def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path) -> list[_C.FileDigest]:
-    """Write configuration, tokenizer and arguments, durable on return. Return digests."""
+    """Write configuration, tokenizer and arguments durably. Return their digests."""
 
     def write(folder: str) -> None:
         if is_pretrained(model):
@@ -257,18 +259,18 @@ def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path)
             write_compatible_config(folder)
 
     contents = files_of(write, staging)
-    if hasattr(trainer.args, "to_json_string"):  # the tokens of hubs left out, unlike in a pickle
+    if hasattr(trainer.args, "to_json_string"):  # it leaves out hub tokens, unlike a pickle
         contents["training_args.json"] = (trainer.args.to_json_string().rstrip("\n") + "\n").encode()
     small = {name: content for name, content in contents.items() if not name.startswith(".")}
     return [write_durably(staging, name, content) for name, content in small.items()]
 
 
 def _write_config(model: PreTrainedModel, folder: Path) -> None:
-    """Write config.json, generation_config.json and the code of custom models by transformers itself."""
+    """Let transformers write config.json, generation_config.json and the code of custom models."""
     try:
         model.save_pretrained(str(folder), state_dict={})
     except ValueError as error:
-        # transformers refuses some generation settings; a finished run is not lost over them.
+        # transformers rejects some generation settings, which must not lose a finished run.
         generation = getattr(model, "generation_config", None)
         if not (folder / "config.json").exists() or generation is None:
             raise

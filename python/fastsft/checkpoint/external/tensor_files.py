@@ -1,7 +1,7 @@
-"""Readers of torch's files that run no code: AdamW's state, and sharded tensors of FSDP.
+"""Readers of torch's files that run no code from them: AdamW's state, and sharded tensors of FSDP.
 
-The state is in optimizer.pt by parameter numbers, in optimizer.bin by parameter names, or in a folder of
-torch.distributed.checkpoint, as FSDP's shards are.
+AdamW's state is stored in optimizer.pt by parameter number, in optimizer.bin by parameter name, or, for
+FSDP's shards, in a folder of torch.distributed.checkpoint.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _OPTIMIZER = "the state of torch's AdamW"
 _WHAT = "metadata of torch.distributed.checkpoint"
 _KINDS = "torch.distributed.checkpoint.metadata"
 _FILES = "torch.distributed.checkpoint.filesystem"
-_STATE = "optimizer.state."  # before the names of moments in a sharded checkpoint
+_STATE = "optimizer.state."  # prefix of the names of moments in a sharded checkpoint
 _OTHER = "only AdamW's state is carried over; train from the weights with --model_name_or_path"
 
 
 class OptimizerFile:
-    """The moments of each parameter by name, mapped from the file.
+    """AdamW's moments of each parameter by name, memory-mapped from the file `path`.
 
-    order: names of trained parameters, in the model's order, each with True if weight decay applies.
-    ValueError, naming the file, if it is not AdamW's state of these parameters.
+    order: (name, whether weight decay applies) of each trained parameter, in the model's order. ValueError,
+    with the path, if the file does not hold AdamW's state of these parameters.
     """
 
     def __init__(self, path: Path, order: Sequence[tuple[str, bool]]) -> None:
@@ -51,15 +51,15 @@ class OptimizerFile:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the group with weight decay, by our names."""
+        """Arguments of the parameter group with weight decay, by fastsft's names."""
         return settings_of(self._groups[0]) if self._groups else {}
 
     def step(self) -> int:
-        """Return the number of updates so far. ValueError if parameters disagree."""
+        """Return the number of updates so far. ValueError if it differs between parameters."""
         return common_step(self._path, {name: entry["step"] for name, entry in self._by_name.items()})
 
     def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield (name, tensor) of every parameter."""
+        """Yield (name, tensor) of one moment, "exp_avg" or "exp_avg_sq", for every parameter."""
         for name, entry in self._by_name.items():
             yield name, entry[moment]
 
@@ -72,7 +72,7 @@ class OptimizerFile:
         return state, groups
 
     def _numbered(self, order: Sequence[tuple[str, bool]]) -> dict[str, Any]:
-        """Name the states as transformers' Trainer numbers them: first those with weight decay."""
+        """Return the states by name; transformers' Trainer numbers parameters with weight decay first."""
         named: dict[str, Any] = {}
         expected = [[name for name, decays in order if decays is kind] for kind in (True, False)]
         groups = [group["params"] for group in self._groups]
@@ -108,7 +108,7 @@ def _is_group(value: object) -> bool:
 
 
 def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a parameter group under our names, as far as it has them."""
+    """Return the arguments that a parameter group has, by fastsft's names."""
     betas = group.get("betas")
     first, second = betas if isinstance(betas, list | tuple) and len(betas) == 2 else (None, None)
     values = {
@@ -119,7 +119,7 @@ def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def common_step(path: Path, steps: Mapping[str, Any]) -> int:
-    """Return the number of updates, which all parameters share. ValueError if they differ."""
+    """Return the number of updates that all parameters share. ValueError if it differs between them."""
     counts = {name: _count(value) for name, value in steps.items()}
     different = sorted({count for count in counts.values() if count is not None})
     if len(different) != 1 or None in counts.values():
@@ -140,15 +140,18 @@ def _count(value: object) -> int | None:
 
 
 class _Metadata(Inert):
-    """`state_dict_metadata`: entries by name; `storage_data`: the place of each chunk."""
+    """A substitute for Metadata.
+
+    `state_dict_metadata`: entries by name; `storage_data`: place of each chunk.
+    """
 
 
 class _Tensor(Inert):
-    """`size`, `properties` and `chunks` of a tensor."""
+    """A substitute for TensorStorageMetadata, with `size`, `properties` and `chunks` of a tensor."""
 
 
 class _Index(Inert):
-    """`fqn`, the tensor's name, and `offset`, the first element of a chunk."""
+    """A substitute for MetadataIndex. `fqn`: the tensor's name; `offset`: the first element of a chunk."""
 
 
 _MAKERS = {
@@ -168,7 +171,7 @@ _MAKERS = {
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Part of a tensor: its first element, its sizes, and the archive that holds it."""
+    """A part of a tensor: offsets of its first element, its sizes, and its bytes in the file `path`."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -178,7 +181,10 @@ class _Chunk:
 
 
 class ShardedFiles:
-    """The tensors of a folder by name. ValueError, naming the folder, for a folder of anything else."""
+    """The tensors of a torch.distributed.checkpoint folder by name.
+
+    ValueError, with the path, for other folders.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -197,13 +203,13 @@ class ShardedFiles:
         return list(self._tensors)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Read a whole tensor into the CPU's memory. ValueError when it is not there or cannot be read."""
+        """Return a whole tensor on the CPU. ValueError if it is missing or cannot be read."""
         if name not in self._tensors:
             raise ValueError(f"{self.folder}: expected a tensor {name}, found none")
         size, dtype = _size_and_dtype(self._tensors[name])
         chunks = self._chunks[name]
         try:
-            # All archives first: their sizes bound the memory of the whole.
+            # All chunks are read before the whole is allocated, so that the files bound its memory.
             parts = [(chunk, _read(chunk, dtype)) for chunk in chunks]
             if sum(part.numel() for _, part in parts) != torch.Size(size).numel():
                 raise ValueError("its chunks do not make the whole")
@@ -237,7 +243,7 @@ _Places = dict[tuple[str, tuple[int, ...]], dict[str, Any]]
 
 
 def _entries(path: Path) -> tuple[dict[str, _Tensor], _Places]:
-    """Read `.metadata`: the tensors by name, and the places of chunks by name and first element."""
+    """Read `.metadata`. Return the tensors by name, and the places of chunks by name and first element."""
     known = tensor_names()
     metadata = read_pickle(
         read_regular(path, MOST_BYTES, _WHAT), lambda name: _MAKERS.get(name) or known.get(name)
@@ -260,7 +266,7 @@ def _size_and_dtype(tensor: _Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def _disjoint(tensor: _Tensor) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return (offsets, sizes) of the chunks, which are inside the tensor, each at its own place."""
+    """Return (offsets, sizes) of each chunk. ValueError if one is outside the tensor or two begin alike."""
     size, _ = _size_and_dtype(tensor)
     places = [
         (_counts(chunk.fields["offsets"]), _counts(chunk.fields["sizes"]))
@@ -292,7 +298,10 @@ def _first_line(error: Exception) -> str:
 
 
 class ShardedOptimizer:
-    """AdamW's state in a folder of FSDP, as OptimizerFile. Its settings are pickles, which are not read."""
+    """AdamW's state in a folder that FSDP saved, with the methods of OptimizerFile.
+
+    `settings` is empty, because such a folder stores the settings as pickles, which are not read.
+    """
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self.settings: dict[str, Any] = {}

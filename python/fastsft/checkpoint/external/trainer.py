@@ -1,4 +1,4 @@
-"""FastChat's `trainer_save_model_safe`, for our trainers and for Hugging Face's."""
+"""FastChat's `trainer_save_model_safe`, for trainers of fastsft and of transformers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OwnTrainer(Protocol):
-    """fastsft's Trainer."""
+    """A fastsft Trainer, whose `save_model` streams its shards."""
 
     @property
     def engine(self) -> object: ...
@@ -26,11 +26,11 @@ class OwnTrainer(Protocol):
 def trainer_save_model_safe(trainer: ForeignTrainer | OwnTrainer) -> None:
     """Save the final model of a trainer into its output directory. Collective.
 
-    A fastsft trainer streams its shards. So does any other object with `model` (a transformers model, in
-    FSDP1, FSDP2, DDP or unwrapped) and `args.output_dir`: one unit at a time is gathered to the CPU of rank 0
-    and written by fastsft; see docs/checkpoint.md. Models that cannot be streamed (adapters, quantized
-    models, a subclass that saves in its own way, ...) are saved by the trainer's own `save_model()`, as in
-    FastChat: rank 0 then holds the whole model, and a warning says why.
+    trainer: a fastsft Trainer, or any object with `args.output_dir` and `model`, a transformers model in
+    FSDP1, FSDP2, DDP or unwrapped. The model is streamed: one unit at a time is gathered to the CPU of rank 0
+    and written (docs/checkpoint.md). Models that cannot be streamed (adapters, quantized models, a trainer
+    that overrides `save_model`, ...) are saved by the trainer's own `save_model()`, as in FastChat. Rank 0
+    then needs memory for the whole model, and a warning says why.
     """
     if hasattr(trainer, "engine"):
         trainer.save_model()
@@ -55,7 +55,7 @@ remember_own(trainer_save_model_safe=trainer_save_model_safe)
 
 
 def _reason_not_to_stream(trainer: ForeignTrainer) -> str | None:
-    """Say why the model cannot be streamed; None if it can, "" if transformers does not know the trainer."""
+    """Return why the model cannot be streamed; None if it can, "" for an object that is not transformers'."""
     from fastsft.checkpoint.external.save import is_pretrained
     from fastsft.checkpoint.external.wrapped import unwrapped
 

@@ -1,4 +1,4 @@
-"""Checkpoints that transformers' Trainer wrote: which file holds what, and which cannot be resumed."""
+"""Checkpoints of transformers' Trainer: which files hold which state, and which cannot be resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERED, _NAMED, _SHARDED = "optimizer.pt", "optimizer.bin", "optimizer_0"
 FULL_WEIGHTS, SHARDED_WEIGHTS = "pytorch_model_fsdp.bin", "pytorch_model_fsdp_0"
 _PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _METADATA = ".metadata"
-# Files that only the program that wrote them can read: pattern, owner, way out.
+# Files that fastsft cannot resume from: (pattern, kind of file, advice to the user).
 _TRAIN_FROM = "then train from those weights with --model_name_or_path"
 _FOREIGN = (
     ("zero_to_fp32.py", "DeepSpeed's state", f"make weights of it with its zero_to_fp32.py, {_TRAIN_FROM}"),
@@ -34,7 +34,7 @@ _FOREIGN = (
 
 
 def is_transformers_checkpoint(directory: str | Path) -> bool:
-    """True for a directory with trainer_state.json in which fastsft has written nothing of its own."""
+    """True for a directory with trainer_state.json and without files that only fastsft writes."""
     path = Path(directory)
     has_state = (path / "trainer_state.json").is_file()
     return has_state and not (path / STATE_NAME).exists() and not _C.holds_manifest(str(path))
@@ -42,10 +42,10 @@ def is_transformers_checkpoint(directory: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class TransformersCheckpoint:
-    """The parts of a checkpoint of transformers.
+    """The paths of the parts of a transformers checkpoint.
 
-    optimizer: a file by numbers or names, or a folder of torch.distributed.checkpoint. weights: None if the
-    directory is a model directory; else a file or a folder of FSDP.
+    optimizer: a file with states by parameter number or name, or a folder of torch.distributed.checkpoint.
+    weights: a file or folder that FSDP saved; None if `directory` has the weight files of a model directory.
     """
 
     directory: Path
@@ -55,7 +55,7 @@ class TransformersCheckpoint:
 
     @classmethod
     def of(cls, directory: str | Path) -> TransformersCheckpoint:
-        """Find the parts. ValueError, with the way out, for a checkpoint that cannot be resumed."""
+        """Find the parts of a checkpoint. ValueError, with advice, if it cannot be resumed."""
         path = Path(directory)
         _refuse_foreign(path)
         optimizer = file_inside(path, _NUMBERED) or file_inside(path, _NAMED) or _folder(path, _SHARDED)
@@ -73,7 +73,7 @@ class TransformersCheckpoint:
 
     @property
     def scaler(self) -> Path | None:
-        """File of torch.amp.GradScaler's state, in runs in fp16."""
+        """File with the state of torch.amp.GradScaler; None unless the run used fp16."""
         return file_inside(self.directory, "scaler.pt")
 
 
@@ -101,9 +101,10 @@ def _weights(path: Path) -> Path | None:
 
 
 def load_plain(path: Path, what: str, names: Names | None = None) -> object:
-    """Read a file of torch.save: mapped tensors, numbers, texts and containers; no code runs.
+    """Read a file of torch.save that holds only tensors, numbers, strings and containers; no code in it runs.
 
-    what: the expected content, for messages. names: see `read_archive`. ValueError for other files.
+    Tensors are memory-mapped. what: phrase for the expected content, for messages. names: as in
+    `read_archive`. ValueError for other files.
     """
     try:
         return read_archive(path, names)
@@ -120,7 +121,7 @@ _WHAT = "the random states that transformers saved"
 
 
 def random_state_file(directory: Path, rank: int, world_size: int) -> Path | None:
-    """Return this rank's file; None if the checkpoint is of another number of ranks, or has no states."""
+    """Return the file of random states of `rank`; None if there is none for this world size."""
     files = sorted(directory.glob("rng_state*.pth"))
     alone = directory / "rng_state.pth"
     expected = [alone] if world_size == 1 else [directory / f"rng_state_{r}.pth" for r in range(world_size)]
@@ -128,7 +129,7 @@ def random_state_file(directory: Path, rank: int, world_size: int) -> Path | Non
 
 
 def read_foreign_states(path: Path) -> RandomState:
-    """Read the states of Python, numpy and torch. ValueError if the file holds anything else."""
+    """Read the random states of Python, numpy and torch. ValueError if the file holds anything else."""
     states = load_plain(path, _WHAT, _NUMPY.get)
     try:
         return _checked(states)
@@ -137,7 +138,7 @@ def read_foreign_states(path: Path) -> RandomState:
 
 
 def _checked(states: Any) -> RandomState:
-    """Try the states on generators of their own, which leaves the global generators alone."""
+    """Return the states after a trial on new generators, so that the global generators stay unchanged."""
     import random
 
     version, internal, gauss = states["python"]
@@ -154,7 +155,7 @@ def _numpy_state(state: Any) -> tuple[Any, ...]:
 
 
 class _Dtype(Inert):
-    """A substitute for numpy.dtype, made as dtype("u4", False, True)."""
+    """A substitute for numpy.dtype, constructed with arguments such as ("u4", False, True)."""
 
 
 class _Array(Inert):
@@ -168,7 +169,7 @@ class _Array(Inert):
         return np.frombuffer(content, dtype=f"<{kind.arguments[0]}").reshape(shape)
 
 
-# numpy 1 and 2 have other names for the function that makes an array.
+# numpy 1 and 2 have different module names for the function that makes an array.
 _NUMPY = {
     "numpy.ndarray": _Array,
     "numpy.dtype": Maker(_Dtype),

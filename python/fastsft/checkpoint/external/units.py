@@ -1,7 +1,8 @@
-"""Units, whose tensors become whole together on rank 0 alone: plain tensors, DTensors, FSDP1's parameters.
+"""Units, whose tensors are gathered together to rank 0: plain tensors, DTensors and FSDP1's flat parameters.
 
-FSDP1's own full state dict has every rank gather every unit, and rank 0 keep all of them. Here a rank sends
-its shard, which a flat parameter holds in full precision at any time, and rank 0 holds one unit.
+With FSDP1's own full state dict every rank gathers every unit, and rank 0 keeps all of them. Here other ranks
+only send their shards, which flat parameters always hold in full precision, and rank 0 holds one unit at a
+time.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp._flat_param import FlatParamHandle
 
 
-_Flat = dict[str, tuple["FlatUnit", int]]  # parameter of one module -> its unit and position there
+_Flat = dict[str, tuple["FlatUnit", int]]  # name in a module -> its unit, and its position there
 
 
 class NotStreamable(Exception):
-    """A model has to be saved by the code that made it, for the reason in the message."""
+    """The error for a model that cannot be streamed, so that its own library must save it."""
 
 
 class Unit(Protocol):
-    """Tensors that become whole together."""
+    """Tensors that are gathered together."""
 
     @property
     def is_sharded(self) -> bool:
         """True if `gather` is collective."""
 
     def prepare(self) -> None:
-        """Do all that can fail on this rank alone, before the others wait for it."""
+        """Do the work that can fail on this rank alone, before other ranks wait for it in `gather`."""
 
     def gather(self) -> list[torch.Tensor]:
-        """Return the whole tensors on the CPU of rank 0; nothing elsewhere."""
+        """Return the whole tensors on the CPU on rank 0, and [] on other ranks."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A name of the state dict. Entries with the same unit and position are one tensor (tied weights)."""
+    """An entry of the state dict. Entries with the same unit and position share a tensor (tied weights)."""
 
     name: str
     unit: Unit
@@ -57,7 +58,7 @@ class Entry:
 
 
 class PlainTensor:
-    """A tensor that every rank holds whole."""
+    """A unit of one tensor that every rank holds whole."""
 
     is_sharded = False
 
@@ -72,7 +73,7 @@ class PlainTensor:
 
 
 def check_has_values(name: str, tensor: torch.Tensor) -> None:
-    """ValueError when a tensor is on the meta device; NotStreamable when it is no plain array of numbers."""
+    """Raise ValueError if a tensor is on the meta device, NotStreamable if it is sparse or quantized."""
     if tensor.device.type == "meta":
         raise ValueError(f"{name}: expected weights to save, got a tensor on the meta device, without values")
     if tensor.layout is not torch.strided or tensor.is_quantized:
@@ -80,13 +81,13 @@ def check_has_values(name: str, tensor: torch.Tensor) -> None:
 
 
 def gather_parts(part: torch.Tensor, parts: list[torch.Tensor], group: ProcessGroup) -> None:
-    """Send this rank's contiguous `part` to rank 0, or on rank 0 receive the parts of `group`. Collective.
+    """Send this rank's contiguous `part` to rank 0; on rank 0, receive the parts of `group`. Collective.
 
-    parts: destinations on rank 0, contiguous, in the order of the group's ranks. Rank 0 of all ranks must be
-    in the group. Empty parts do not travel.
+    parts: contiguous destinations on rank 0, in the order of the group's ranks. group: must contain global
+    rank 0. Empty parts are not sent.
     """
     ranks = dist.get_process_group_ranks(group)
-    # Not dist.gather: gloo's needs the whole a second time.
+    # Not dist.gather: gloo's needs memory for a second copy of the whole.
     if dist.get_rank() != 0:
         moves = [dist.P2POp(dist.isend, part, 0, group)] if part.numel() else []
     else:
@@ -98,10 +99,10 @@ def gather_parts(part: torch.Tensor, parts: list[torch.Tensor], group: ProcessGr
 
 
 class DistributedTensor:
-    """A DTensor, which is a unit of its own.
+    """A unit of one DTensor.
 
-    Rows over one dimension of the mesh (FSDP2's layout) are sent to rank 0; torch makes any other placement
-    whole, on every rank for a moment.
+    A tensor whose rows are sharded over one mesh dimension (FSDP2's layout) is sent to rank 0. torch gathers
+    any other placement, for which every rank needs memory for the whole tensor for a moment.
     """
 
     is_sharded = True
@@ -123,12 +124,12 @@ class DistributedTensor:
         return [whole.cpu()] if whole is not None and self._rank == 0 else []
 
     def _local(self) -> torch.Tensor:
-        detached = cast(DTensor, self._tensor.detach())  # of the same class
+        detached = cast(DTensor, self._tensor.detach())  # detach returns a DTensor, too
         return on_mesh(detached.to_local(), self._tensor.device_mesh.device_type).contiguous()
 
     def _gather_rows(self, mesh_dim: int) -> torch.Tensor | None:
         group = self._tensor.device_mesh.get_group(mesh_dim)
-        if 0 not in dist.get_process_group_ranks(group):  # another copy of the model
+        if 0 not in dist.get_process_group_ranks(group):  # this group holds another replica
             return None
         count = dist.get_world_size(group)
         gather_parts(self._local(), row_parts(self._whole, count) if self._whole is not None else [], group)
@@ -136,13 +137,13 @@ class DistributedTensor:
 
 
 def row_parts(whole: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """Return the rows of each of `count` ranks, as Shard(0) cuts them; empty ones at the end."""
+    """Return the rows of each of `count` ranks as Shard(0) divides them; the last parts may be empty."""
     parts = list(whole.chunk(count))
     return parts + [whole[:0]] * (count - len(parts))
 
 
 def _dimension_of_rows(tensor: DTensor) -> int | None:
-    """Return the mesh dimension that shards the rows if all others replicate; else None."""
+    """Return the mesh dimension that shards the rows, if all other dimensions replicate; else None."""
     sharded = [number for number, kind in enumerate(tensor.placements) if type(kind) is not Replicate]
     if len(sharded) != 1 or tensor.dim() == 0:
         return None
@@ -151,7 +152,7 @@ def _dimension_of_rows(tensor: DTensor) -> int | None:
 
 
 class FlatUnit:
-    """The parameters of one wrapped module. `handle`: its FlatParamHandle."""
+    """The parameters of one module that FSDP1 wraps. handle: its FlatParamHandle."""
 
     def __init__(self, handle: FlatParamHandle, rank: int) -> None:
         import torch.distributed as dist
@@ -175,7 +176,7 @@ class FlatUnit:
         return self._shard().dtype
 
     def prepare(self) -> None:
-        """Allocate the unit on rank 0; write back parameters that were given other storage."""
+        """Allocate the unit on rank 0; copy parameters whose storage was replaced into the flat parameter."""
         if self._handle._use_orig_params and hasattr(self._handle.flat_param, "_local_shard"):
             self._handle._writeback_orig_params()
         shard = self._shard()
@@ -190,12 +191,12 @@ class FlatUnit:
 
     def _shard(self) -> torch.Tensor:
         flat = self._handle.flat_param
-        # Before the first step the parameter itself; afterwards it may be whole or in lower precision.
+        # Before the first step, the flat parameter is the shard; later it may be whole or in lower precision.
         shard: torch.Tensor = getattr(flat, "_local_shard", flat)
         return shard.detach()
 
     def _gather_shards(self) -> torch.Tensor | None:
-        if 0 not in self._ranks:  # of hybrid sharding: another copy of the model
+        if 0 not in self._ranks:  # hybrid sharding: this group holds another replica
             return None
         shard = self._shard().to(self._handle.device)
         parts = list(self._whole.chunk(len(self._ranks))) if self._whole is not None else []
@@ -215,7 +216,10 @@ class FlatUnit:
 
 
 def flat_state_entries(model: nn.Module, inner: nn.Module, place: Launch) -> list[Entry]:
-    """List the entries of a model with FSDP1 modules. inner: the model in the outermost wrapper."""
+    """Return the state dict entries of a model with FSDP1 modules.
+
+    inner: the model without outer wrappers.
+    """
     flat = _flat_parameters(model, place.rank)
     buffer_dtypes = fsdp1_buffer_dtypes(model)
     plain: dict[int, PlainTensor] = {}
@@ -243,7 +247,7 @@ def flat_state_entries(model: nn.Module, inner: nn.Module, place: Launch) -> lis
 
 
 def _flat_parameters(model: nn.Module, rank: int) -> dict[int, _Flat]:
-    """Find the flat parameters of each module, by its identity."""
+    """Return the parameters in flat parameters, by the id of their module."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     parameters: dict[int, _Flat] = {}
@@ -271,7 +275,7 @@ def _parameters_left_alone(module: nn.Module, owned: _Flat) -> Iterator[tuple[st
 
 
 def _check_is_ordinary(prefix: str, module: nn.Module) -> None:
-    """Raise NotStreamable if a module adds to the state dict, or changes it, in code of its own."""
+    """Raise NotStreamable if a module overrides methods, or registers hooks, that change the state dict."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 

@@ -1,6 +1,7 @@
-"""Models of other libraries: what wraps them (DDP, FSDP, torch.compile), and how their DTensors become whole.
+"""Wrapped models: how the wrappers (DDP, FSDP, torch.compile) are removed, and DTensors gathered.
 
-Imports no module of a wrapper: a model cannot be wrapped by a library that nobody has imported.
+Libraries are looked up in sys.modules and never imported: a library that is not imported has wrapped no
+model.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 @functools.cache
 def clean_name(name: str) -> str:
-    """Remove the parts that wrappers put into a name of the state dict."""
+    """Return a name of the state dict without the parts that wrappers insert."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def clean_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield (prefix of its tensors' names, module) of every module, shared ones under each of their names."""
+    """Yield (prefix of tensor names, module) for every module; shared modules under each of their names."""
     for name, module in model.named_modules(remove_duplicate=False):
         prefix = clean_name(name)
         yield (f"{prefix}." if prefix else ""), module
@@ -47,19 +48,19 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def is_fsdp1_wrapper(module: object) -> TypeIs[FullyShardedDataParallel]:
-    """True for a module of PyTorch's first FSDP."""
+    """True for an FSDP1 wrapper (FullyShardedDataParallel)."""
     wrapper = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
     return wrapper is not None and isinstance(module, wrapper)
 
 
 def is_fsdp1(model: object) -> bool:
-    """True if PyTorch's first FSDP wraps the model or modules in it."""
+    """True if FSDP1 wraps the model or modules in it."""
     modules = getattr(model, "modules", None)
     return callable(modules) and any(map(is_fsdp1_wrapper, modules()))
 
 
 def fsdp1_buffer_dtypes(model: nn.Module) -> dict[str, torch.dtype]:
-    """Return the dtypes that buffers had before FSDP1's mixed precision cast them: FSDP1 saves these."""
+    """Return the dtypes, by name, of buffers before FSDP1's mixed precision cast them; FSDP1 saves these."""
     dtypes: dict[str, torch.dtype] = {}
     for prefix, module in clean_modules(model):
         if is_fsdp1_wrapper(module) and module.mixed_precision.buffer_dtype is not None:
@@ -69,18 +70,18 @@ def fsdp1_buffer_dtypes(model: nn.Module) -> dict[str, torch.dtype]:
 
 
 def is_dtensor(tensor: object) -> TypeIs[DTensor]:
-    """True for a DTensor."""
+    """True if `tensor` is a DTensor."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def on_mesh(tensor: torch.Tensor, device_type: str) -> torch.Tensor:
-    """Move an offloaded tensor to the device on which its mesh communicates."""
+    """Return `tensor` on the device type on which its mesh communicates, in case it was offloaded."""
     return tensor if tensor.device.type == device_type else tensor.to(device_type)
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the whole values of a tensor on every rank. Collective for a DTensor."""
+    """Return a whole tensor on every rank. Collective for a DTensor."""
     tensor = tensor.detach()
     if not is_dtensor(tensor):
         return tensor

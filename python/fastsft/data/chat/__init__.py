@@ -1,6 +1,6 @@
-"""Chat templates and label policies.
+"""Chat templates and mask policies.
 
-`labelling.py` makes the labeller of a run, `mask_policy.py` decides which tokens are learned, and
-`template_choice.py` finds the template: a named one, rendered in C++, or the model's own
-(`model_template.py`), which `rendering` renders in a process of its own.
+`labelling.py` makes the labeller of a run. `mask_policy.py` resolves the policy that decides which tokens are
+targets. `template_choice.py` finds the template: a named template, which C++ renders, or the model's own
+Jinja template (`model_template.py`), which a separate process renders (`rendering`).
 """

@@ -1,8 +1,9 @@
-"""Write a named template as Jinja text, as transformers and servers render it.
+"""Write a named template as Jinja text, which transformers and servers can render.
 
-The text gives the labels' tokens for the same messages, and with `add_generation_prompt` a reply's prompt.
-`apply_chat_template` and servers add no BOS to a template's text. If the tokenizer puts one in front, as in
-training, the saved template therefore writes it, also a model's own template.
+For the same messages, the Jinja text leads to the tokens that were trained and, with `add_generation_prompt`,
+to the prompt before a reply. `apply_chat_template` and servers add no BOS to the text. If the tokenizer adds
+a BOS in training, the saved template therefore writes the BOS itself; a model's own template is changed
+accordingly.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _VARIABLES = ("system", "text")
 
 
 def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
-    """Return `jinja_form` for a native tokenizer, giving the token ids of training."""
+    """Return the Jinja text of the template `name` that leads to the token ids of training with this
+    tokenizer.
+    """
     chat = _C.find_chat_template(name)
     system = f"{chat.before_system}{chat.system}{chat.after_system}" if chat.system else ""
     begin = chat.before_user + system if chat.system_in_user else system + chat.before_user
@@ -27,8 +30,8 @@ def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
 def jinja_form(name: str, adds_bos: bool, has_bos: bool, gap: str = "") -> str:
     """Return the Jinja text of the template `name` (`chat_templates()`, or an alias).
 
-    adds_bos: the tokenizer puts a BOS before a text. has_bos: it has a BOS. gap: the text after a BOS in
-    front (`gap_after_bos`). ValueError for an unknown name.
+    adds_bos: the tokenizer puts a BOS in front of a text. has_bos: the tokenizer has a BOS token. gap: text
+    to write after the BOS in front (`gap_after_bos`). ValueError for an unknown name.
     """
     chat = _C.find_chat_template(name)
     in_front = adds_bos if chat.bos == _C.BosRule.TOKENIZER else has_bos
@@ -36,7 +39,7 @@ def jinja_form(name: str, adds_bos: bool, has_bos: bool, gap: str = "") -> str:
     default = chat.system.strip() if chat.strips else chat.system
     own = "messages[0]['content']" + trim
     if default:
-        own = f"({own}) or {_quoted(default)}"  # an empty system text counts as missing
+        own = f"({own}) or {_quoted(default)}"  # an empty system text is replaced by the default, too
     return "".join(
         (
             "{%- if messages and messages[0]['role'] == 'system' -%}",
@@ -87,50 +90,56 @@ def _assistant(chat: _C.ChatTemplate) -> str:
 
 
 def _or_empty(chat: _C.ChatTemplate, whole: str, empty: str) -> str:
-    """Write the role alone for a message without text, as FastChat does."""
+    """Return Jinja text that writes `whole`, or only the role (`empty`) for a message without text, as
+    FastChat does.
+    """
     if not chat.has_fastchat_labels:
         return whole
     return "{%- if text -%}" + whole + "{%- else -%}" + _written(empty) + "{%- endif -%}"
 
 
 def _prompt(chat: _C.ChatTemplate) -> str:
-    """Return the text before a reply, without a trailing space that is learned with the reply."""
+    """Return the text before a reply, without its trailing space if that space is learned with the reply."""
     lead = chat.before_assistant.encode()
     return lead[: len(lead) - chat.learned_lead].decode()
 
 
 def _written(*parts: str) -> str:
-    """Return a Jinja expression that writes literals, and variables by their names."""
+    """Return a Jinja expression that writes the parts in order: the value of a variable, or the text
+    itself.
+    """
     values = [part if part in _VARIABLES else _quoted(part) for part in parts if part]
     return "{{- " + " ~ ".join(values) + " -}}" if values else ""
 
 
 def _quoted(text: str) -> str:
-    """Return a Jinja literal."""
+    """Return `text` as a Jinja string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
     return f"'{escaped}'"
 
 
-# The comment distinguishes it from a template's own BOS; its line break is trimmed as after a block.
+# The comment tells fastsft's BOS from a BOS that the template itself writes. Jinja trims the line break after
+# a comment, as after a block.
 _COMMENT = "{# in front, where the tokenizer put it in training #}\n"
 _FRONT = "{{ bos_token }}" + _COMMENT
 _SPACED_FRONT = "{{ bos_token ~ ' ' }}" + _COMMENT
 
 
 def with_bos(source: str, gap: str = "") -> str:
-    """Return the template with BOS in front, followed by the blank of `gap_after_bos`."""
+    """Return the template `source` with a BOS in front, followed by a space if `gap` is not empty."""
     return (_SPACED_FRONT if gap else _FRONT) + _bare(source)
 
 
 def without_bos(source: str, adds_bos: bool) -> str:
-    """Remove what `with_bos` added, if the tokenizer adds the BOS itself: the ids are those of training."""
+    """Remove the BOS that `with_bos` added if the tokenizer adds a BOS itself, so that there is only one."""
     return _bare(source) if adds_bos else source
 
 
 def gap_after_bos(native: _C.Tokenizer, text: str) -> str:
-    """Return the blank that a BOS in the text needs for the ids of the tokenizer's own BOS, or "".
+    """Return the text to write after a BOS so that the ids are those of a BOS that the tokenizer adds: " " or
+    "".
 
-    A Llama tokenizer that is not legacy puts a space before a text, but not after a BOS in the text.
+    A Llama tokenizer with legacy=False puts a space in front of a text, but not after a BOS inside the text.
     """
     if native.named.bos < 0:
         return ""

@@ -16,29 +16,33 @@ from fastsft.runtime.terminal import one_line
 
 PROBE_LENGTH = 1 << 16
 AUTO = "auto"
-EACH = "each"  # a value of --train_turns
-EACH_WITH_THOUGHTS = "each_with_thoughts"  # "all", with a template that rewrites only thoughts
-CALL_STOP = "call_stop_token"  # in `describe`: the end of tool calls, if another token
-BOUNDARY = "boundary_tokens"  # in `describe`, if they are split
-DATE = "template_date"  # in `describe`: the day given to the template
-LIMIT = "max_record_bytes"  # of labelled rows; a longer record stops the run
-WHY = "mask_policy_reason"  # in `describe`: the reason of auto's choice
+EACH = "each"  # value of --train_turns: each reply in a row of its own
+# stands for "all" if the template rewrites only the thoughts of earlier replies
+EACH_WITH_THOUGHTS = "each_with_thoughts"
+# key in `describe`: the token that ends tool calls, if it is not the stop token
+CALL_STOP = "call_stop_token"
+BOUNDARY = "boundary_tokens"  # key in `describe`, present if boundary tokens are split
+DATE = "template_date"  # key in `describe`: the date passed to the template
+LIMIT = "max_record_bytes"  # key of labelled rows; a longer record stops the run
+WHY = "mask_policy_reason"  # key in `describe`: the reason for the choice of --mask_policy auto
 
 
 @dataclass(frozen=True)
 class LabelSettings:
-    """The mask policy and its options; the defaults are FastChat's.
+    """The mask policy and its options. The defaults are those of FastChat.
 
     mask_policy: "fastchat", "spans", or "auto", which `mask_policy.resolve_policy` resolves. template: a name
-    in `chat_templates()`, one of FastChat's spellings, "model" for the model's own, or None. train_turns:
-    "all", "last", or "each": all, in a row each. "all" becomes "each" for a model's own template that
-    rewrites earlier replies, and "each_with_thoughts" if it rewrites only thoughts. role_map: name in the
-    data -> role. on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
-    overlong: "truncate", or "split" as FastChat's data/split_long_conversation.py does. boundary_tokens: for
-    a token that spans the end of a prompt and the beginning of its reply: "merge", or "split" into the tokens
-    of inference (spans only). template_date: the day given to a model's own template, in ISO form; None:
-    today. why: the reason of auto's choice. has_tools: False if no record has tools; a template for tools is
-    then ignored (`conversation_labels.detect_tools`).
+    in `chat_templates()`, FastChat's spelling of such a name, "model" for the model's own template, or None
+    for the policy's default. train_turns: which replies are learned: "all", "last", or "each" (all, each in a
+    row of its own). For a model's own template that rewrites earlier replies, "all" becomes "each", and
+    "each_with_thoughts" if only thoughts are rewritten. role_map: maps role names in the data to roles.
+    on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
+
+    overlong: "truncate", or "split" as in FastChat's data/split_long_conversation.py. boundary_tokens:
+    whether a token that spans the end of a prompt and the beginning of its reply is kept ("merge") or "split"
+    into the tokens of inference (spans only). template_date: the date that a model's own template sees, in
+    ISO form; None for today. why: the reason for the choice of "auto". has_tools: False if no record has
+    tools; the model's tool template is then ignored (`conversation_labels.detect_tools`).
     """
 
     mask_policy: str = "fastchat"
@@ -56,7 +60,10 @@ class LabelSettings:
 
     @classmethod
     def from_arguments(cls, data_args: object) -> LabelSettings:
-        """Read DataArguments; fields that an object of FastChat's own class lacks have their defaults."""
+        """Read the settings from DataArguments.
+
+        Fields that `data_args` lacks, as in FastChat's class, have their defaults.
+        """
         others = ("role_map", "why", "has_tools")
         names = [field.name for field in fields(cls) if field.name not in others]
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
@@ -90,13 +97,14 @@ def make_labeller(
     self_test: bool = False,
     prompts: bool = False,
 ) -> _C.Labeller:
-    """Return the labeller (_C.Labeller) for a native tokenizer, with rows of at most `max_length` ids.
+    """Return the labeller for a native tokenizer, which makes rows of at most `max_length` ids.
 
-    pad_id: fills rows up; -1 for none (spans only). tokenizer: the object of `native`, whose own chat
-    template may be used. self_test: refuse a template whose labels of a probe are wrong
-    (data/chat/template_check.py). prompts: with the model's own template, a record gives the tokens before
-    its last reply (`ModelTemplate.prompts`). ValueError for contradicting options, an unknown template, and a
-    tokenizer that the policy cannot use.
+    pad_id: id of the padding; -1 for none (spans only). tokenizer: the Python object that `native` belongs
+    to, whose own chat template may be used. num_threads: 0 for one per core, at most eight. self_test: refuse
+    a template whose labels of a probe are wrong (template_check.py). prompts: with the model's own template,
+    render only the tokens before a record's last reply (`ModelTemplate.prompts`).
+
+    ValueError for contradicting options, an unknown template, and a tokenizer that the policy cannot use.
     """
     chosen = settings or LabelSettings()
     name, model = choose_template(
@@ -150,10 +158,11 @@ def _turns(requested: str, model: OwnTemplate | None) -> str:
 
 
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
-    """Return policy, template and stop token as data_report.json names them. why: auto's reason.
+    """Return mask policy, template and stop token with the keys of data_report.json. why: the reason for
+    auto's choice.
 
-    Only with other than default values: call_stop_token, boundary_tokens, train_turns (if replies have
-    separate rows) and template_date (if the template asks for it).
+    Further keys are present only if their values are not the defaults: call_stop_token, boundary_tokens,
+    train_turns (if replies have rows of their own) and template_date (if the template uses the date).
     """
     options = labeller.options
     return {
@@ -169,7 +178,7 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
 
 
 def describe_labels(labelling: Mapping[str, Any], more: str = "") -> str:
-    """Return one line about `describe`, used on every page. more: inserted before the reason."""
+    """Return the result of `describe` as one line of text. more: text to insert before the reason."""
     stop = one_line(labelling["stop_token"])
     if labelling.get("train_turns") == EACH:
         more = f", each reply in a row of its own{more}"
@@ -181,7 +190,7 @@ def describe_labels(labelling: Mapping[str, Any], more: str = "") -> str:
 
 
 def labels_of(dataset: object) -> str | None:
-    """Return `describe_labels` of a data set that fastsft labelled; None if a script made the labels."""
+    """Return `describe_labels` for a data set that fastsft labelled; None if a script made the labels."""
     labelling = getattr(dataset, "labelling", None)
     if not isinstance(labelling, Mapping) or "mask_policy" not in labelling:
         return None
@@ -189,5 +198,7 @@ def labels_of(dataset: object) -> str | None:
 
 
 def label_identity(labelling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that change labels, without the reason, the limit and the date."""
+    """Return the entries of `labelling` on which labels depend: all but the reason, the record limit and the
+    date.
+    """
     return {name: value for name, value in labelling.items() if name not in (WHY, DATE, LIMIT)}

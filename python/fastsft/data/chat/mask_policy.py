@@ -17,7 +17,7 @@ from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer, requ
 
 T = TypeVar("T")
 _FASTCHAT, _STOP = "vicuna_v1.1", "</s>"
-# Templates for models without one, recognised by tokens that mark turns.
+# Named templates for models without a chat template, recognised by the special tokens of the tokenizer.
 _MARKS = {
     "llama-3": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     "chatml": ("<|im_start|>", "<|im_end|>"),
@@ -25,11 +25,12 @@ _MARKS = {
 
 
 def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
-    """Return `settings` with the policy that auto resolves to for this tokenizer, and the reason.
+    """Replace the policy "auto" in `settings` by a policy that fits the tokenizer, with the reason.
 
     FastChat's policy is chosen, as in its scripts, unless a flag needs spans or a probe shows that FastChat's
-    token counts fail. With spans, the template is the named one, the model's own, one whose marks the
-    tokenizer has, or FastChat's with the tokenizer's own end. ValueError with the way out if there is none.
+    token counts fail. With spans, the first of these templates is used: the template named by --template, the
+    model's own, a template whose special tokens the tokenizer has, and FastChat's with the tokenizer's EOS.
+    ValueError, with advice, if there is none.
     """
     if settings.mask_policy != AUTO:
         return settings
@@ -45,7 +46,9 @@ def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSett
 
 
 def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
-    """Return DataArguments with the policy of `resolve_policy`: a copy if the policy was auto."""
+    """Return DataArguments with the policy that `resolve_policy` chooses; a changed copy if the policy was
+    "auto".
+    """
     settled = resolve_policy(LabelSettings.from_arguments(data_args), tokenizer)
     if getattr(data_args, "mask_policy", None) != AUTO:
         return data_args
@@ -60,25 +63,30 @@ def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
 
 
 def resolve_script_policy(settings: LabelSettings) -> LabelSettings:
-    """Resolve auto in a script that calls FastChat's functions: to "fastchat", unless a flag needs spans."""
+    """Resolve "auto" for a script that calls FastChat's functions: to "fastchat", unless a flag needs
+    spans.
+    """
     if settings.mask_policy != AUTO:
         return settings
     return replace(settings, mask_policy="spans" if _spans_flag(settings) else "fastchat")
 
 
 def set_pad_token(settings: LabelSettings, tokenizer: NamedTokens) -> None:
-    """Set the pad token to the unknown token, as FastChat does; with spans any pad token will do."""
+    """Set the pad token to the unknown token, as FastChat does.
+
+    The spans policy needs no certain pad token.
+    """
     if settings.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
         tokenizer.pad_token = tokenizer.unk_token
 
 
 def fastchat_problem(tokenizer: NamedTokens) -> str | None:
-    """Explain why FastChat's script cannot label with this tokenizer; None if it can."""
+    """Return the reason why FastChat's script cannot label with this tokenizer; None if it can."""
     if tokenizer.unk_token_id is None:
         return "the tokenizer has no unk token, with which FastChat pads"
     native = find_native_tokenizer(tokenizer)
     if native is None:
-        return None  # the tokenizer is called, as in FastChat
+        return None  # without a native tokenizer, the tokenizer itself is called, as in FastChat
     if native.find_token("</s>") < 0:
         return "the tokenizer has no token </s>, with which FastChat ends replies"
     fastchat = LabelSettings(mask_policy="fastchat")
@@ -90,7 +98,7 @@ def fastchat_problem(tokenizer: NamedTokens) -> str | None:
 
 
 def _spans_flag(settings: LabelSettings) -> str | None:
-    """Return the flag that needs the spans policy; else None."""
+    """Return the flag among `settings` that needs the spans policy; None if there is none."""
     name = settings.template
     if name is not None and (name == MODEL or template_name(name) != _FASTCHAT):
         return f"--template {name}"
@@ -104,7 +112,9 @@ def _spans_flag(settings: LabelSettings) -> str | None:
 
 
 def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) -> tuple[str | None, str]:
-    """Return --template, and whose template it is, for the message."""
+    """Return the value for --template (None: the model's own or FastChat's changed one), and where it comes
+    from.
+    """
     if settings.template is not None:
         return settings.template, "the template is named by --template"
     if template_source(tokenizer) is not None:
@@ -124,8 +134,9 @@ def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) 
 
 
 def _vicuna_for(tokenizer: NamedTokens, native: _C.Tokenizer | None) -> str | None:
-    """Return the end of replies in FastChat's template: </s>, else the tokenizer's own, which replaces
-    </s>.
+    """Return the token that ends replies in FastChat's template; None if the tokenizer's EOS cannot.
+
+    If EOS is not </s>, the tokenizer gets FastChat's template with EOS in place of </s>.
     """
     if native is None or tokenizer.eos_token is None:
         return None
@@ -146,7 +157,7 @@ def _is_special(native: _C.Tokenizer, text: str) -> bool:
 
 
 def _other_template(tokenizer: object) -> str:
-    """Note that the model has a template of its own, which is not trained; "" if it has none."""
+    """Return a note that labels do not use the model's own chat template; "" if it has none or the same."""
     source = template_source(tokenizer)
     if (
         source is None
@@ -158,7 +169,7 @@ def _other_template(tokenizer: object) -> str:
 
 
 def jinja_form_for(name: str, tokenizer: object) -> str:
-    """Return `jinja_form` with a tokenizer's BOS."""
+    """Return the Jinja text of the named template for a tokenizer, with the BOS of training."""
     native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     return jinja_form_of(name, native)
 

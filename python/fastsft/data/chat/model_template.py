@@ -1,7 +1,7 @@
-"""The model's own Jinja chat template as a template of the spans policy (`--template model`).
+"""Use the model's own Jinja chat template for the spans policy (`--template model`).
 
-Rules: docs/spec/fastchat_labels.md, section 5.3. Templates run in processes of their own
-(`rendering/main.py`): only a process can be stopped inside an endless operation and be kept from taking all
+Rules: docs/spec/fastchat_labels.md, section 5.3. Templates are rendered in separate processes
+(`rendering/main.py`), because only a process can be stopped within an endless operation and limited in its
 memory.
 """
 
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0
 _GRACE = 5.0
-_LONGEST_WAIT = 20  # times as long on the clock as in processor time
+_LONGEST_WAIT = 20  # limit of wall-clock time, as a multiple of the limit of processor time
 _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
-# Marks of templates without system messages, and named templates that put such text into the first user's.
+# For templates without system messages, recognised by a text in them: the named template that writes a system
+# text into the first user message.
 _FOLDING = {"[INST]": "mistral", "<start_of_turn>": "gemma"}
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -41,15 +42,19 @@ Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str, int, bool]
 
 
 class ModelTemplate:
-    """A Jinja chat template with its tokenizer; called with conversations, it renders them.
+    """A Jinja chat template with its tokenizer. The object is called with conversations and renders them.
 
-    source: the template's text. tokenizer: fastsft's or a Hugging Face one; the template gets its named
-    tokens. native: the native tokenizer. seconds: processor time for a conversation. day: the date given to
-    the template, in ISO form; None: today. for_tools: the template is only for chats with tools.
-    `stop_token`: the text that ends replies, found by rendering; `call_stop_token`: ends tool calls, "" if it
-    is the same or there is none. `reply_ending`: the text after a reply's content, up to its end. ValueError
-    for a template that does not compile, does what the sandbox forbids, or ends replies with no special
-    token.
+    source: the template's text. tokenizer: a fastsft or Hugging Face tokenizer, whose special tokens the
+    template may write. native: its native tokenizer. seconds: limit of processor time for a conversation.
+    day: the date that the template sees, in ISO form; None for today. for_tools: the template is used only
+    for conversations with tools.
+
+    `stop_token`: the token that ends replies, found by rendering. `call_stop_token`: the token that ends tool
+    calls; "" if it is the stop token or there is none. `reply_ending`: the text from the end of a reply's
+    content to the end of its stop token.
+
+    ValueError for a template that does not compile, does what the sandbox forbids, or ends replies without a
+    special token.
     """
 
     def __init__(
@@ -64,7 +69,8 @@ class ModelTemplate:
     ) -> None:
         adds_bos = bool(getattr(tokenizer, "add_bos_token", False))
         self.source = without_bos(source, adds_bos)
-        # A day, not a time: the token cache stays valid for the day, and all ranks have the same labels.
+        # The template sees a date without time, so that the token cache stays valid for a day and all ranks
+        # have the same labels.
         self.date = _day(day)
         self.asks_for_date = "strftime_now" in source
         self._seconds = seconds
@@ -104,7 +110,7 @@ class ModelTemplate:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything on which the rendering depends."""
+        """SHA-256 of everything that affects the rendered text."""
         settings = {**self._settings, "seconds": None}
         if not self.asks_for_date:
             settings["date"] = None
@@ -113,10 +119,11 @@ class ModelTemplate:
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
         """Render conversations, in order.
 
-        dialogues: system text, messages (role, text, is learned, more fields as JSON), and tools as JSON.
-        Returns for each: pieces (text, is_data, is_learned), whether a BOS must be put in front, whether
-        is_data is known, the failure, the texts of the further fields, the number of a learned message that
-        is not written unchanged (or -1), and whether it failed because its replies need separate rows.
+        dialogues: for each conversation its system text, messages (role, text, is_learned, further fields as
+        JSON), and tools as JSON. Returns for each conversation: pieces (text, is_data, is_learned), whether a
+        BOS must be added in front, whether is_data is known, the failure ("" if none), the texts of the
+        further fields, the number of a learned message that the template changes (or -1), and whether it
+        failed because its replies need rows of their own.
         """
         return [
             self._with_way_out(written) if written[3] and dialogue[0] is not None else written
@@ -124,7 +131,9 @@ class ModelTemplate:
         ]
 
     def _with_way_out(self, written: Rendered) -> Rendered:
-        """Add to the failure of a system text, if the template writes none, a named template that does."""
+        """If the failure may come from a system text that the template does not write, name a template that
+        writes it.
+        """
         if self._takes_system:
             return written
         folding = next((name for mark, name in _FOLDING.items() if mark in self.source), None)
@@ -142,10 +151,10 @@ class ModelTemplate:
         return self._trait("takes_system")
 
     def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """Render the prompts of the last messages, which are replies not written yet.
+        """Render the prompt for the last message of each conversation, a reply that is not written yet.
 
-        With `add_generation_prompt`, or up to the reply for a template that ignores it. All counts as
-        learned.
+        The prompt is rendered with `add_generation_prompt` or, if the template ignores that, is the text up
+        to the reply. All of it is marked as learned.
         """
         return self._ask([{"prompt": dialogue} for dialogue in dialogues])
 
@@ -166,38 +175,42 @@ class ModelTemplate:
 
     @cached_property
     def rewrites(self) -> bool:
-        """True if a reply changes once more messages follow, as in Qwen3's template."""
+        """True if the text of a reply changes when messages follow it, as in Qwen3's template."""
         return self._trait("rewrites")
 
     @cached_property
     def rewrites_thoughts(self) -> bool:
-        """True if a reply with thoughts changes once more messages follow."""
+        """True if the text of a reply with thoughts changes when messages follow it."""
         return self._trait("rewrites_thoughts")
 
     @cached_property
     def lacks_bos(self) -> bool:
-        """True if the tokenizer puts a BOS before a text and the template writes none."""
+        """True if the tokenizer puts a BOS in front of a text and the template writes none."""
         return self._trait("lacks_bos")
 
     @property
     def first_text(self) -> str:
-        """Text of a short conversation."""
+        """Text that the template writes for a short conversation."""
         (written,) = self([(None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "")])
         return "".join(text for text, _, _ in written[0])
 
     @cached_property
     def marks_replies(self) -> bool:
-        """True if the template shows where replies begin, so that all text from there on is generated."""
+        """True if the template shows where replies begin, by a generation prompt or generation blocks."""
         return self._trait("marks_replies")
 
     @cached_property
     def fields(self) -> list[str]:
-        """The template's INPUTS, and which of "tools", "tool_calls" and "reasoning_content" it writes."""
+        """Names of those INPUTS that hold for the template, and of the fields "tools", "tool_calls" and
+        "reasoning_content" that it writes.
+        """
         names = ("tools", "tool_calls", "reasoning_content", *INPUTS)
         return [name for name in names if self._trait(name)]
 
     def _trait(self, name: str) -> bool:
-        """Probe the template for a trait; False with a message if that fails."""
+        """Return whether the template has the trait `name` (`Program.trait`); False, with a message, if the
+        probe fails.
+        """
         if not self._renderers:
             self._renderers.append(_Renderer(self._settings, self._seconds))
         (answer,) = self._renderers[0].ask_all([name])
@@ -239,7 +252,7 @@ def _day(given: str | None) -> str:
 
 
 class _Renderer:
-    """A rendering process, started again after it had to be killed."""
+    """A rendering process, which is started again after it had to be killed."""
 
     def __init__(self, settings: dict[str, Any], seconds: float) -> None:
         self._settings = settings
@@ -247,7 +260,7 @@ class _Renderer:
         self._worker: Worker | None = None
 
     def ask_all(self, requests: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return the answers to `requests`, of which several are under way at once."""
+        """Send all requests at once, and return the answers in order."""
         answers: list[dict[str, Any]] = []
         while len(answers) < len(requests):
             worker = self._start()
@@ -260,7 +273,7 @@ class _Renderer:
         return answers
 
     def close(self) -> None:
-        """End the process; a later request starts another."""
+        """End the process; a later request starts a new process."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
@@ -292,7 +305,7 @@ class _Renderer:
 
 
 class Endings(NamedTuple):
-    """The answer of `Program.endings` (rendering/program.py)."""
+    """The texts around replies, as `Program.endings` in rendering/program.py returns them."""
 
     last: str
     middle: str
@@ -304,10 +317,11 @@ class Endings(NamedTuple):
 def find_ends(around: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
     """Return the tokens that end replies, and the text from a reply's content to its stop token's end.
 
-    native: the native tokenizer. bos, eos: its named tokens, "" for none. The stop token is EOS if every
-    reply ends with it, else the first control token that ends every reply, else the first special token after
-    the last reply. Failing that, the special token, other than BOS, with which a user's message begins after
-    a reply, and for calls the token with which a tool's result begins. ValueError if there is none either.
+    native: the native tokenizer. bos, eos: texts of its BOS and EOS, "" for none. The stop token is the first
+    that exists of: EOS if every reply ends with it, the first control token that ends every reply, the first
+    special token after the last reply, and the special token, other than BOS, with which a user message
+    begins after a reply. In the last case, tool calls end with the token with which a tool's result begins.
+    ValueError if there is no such token.
     """
     last = _specials(around.last, native)
     if last:
@@ -326,7 +340,9 @@ def find_ends(around: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tupl
 
 
 def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
-    """Return the end of a call: the stop token, else the control token that ends its text, else ""."""
+    """Return the token that ends a tool call: the stop token, else the control token at the end of `call`,
+    else "".
+    """
     specials = _specials(call, native)
     last = specials[-1] if specials else ""
     if stop in specials:
@@ -336,7 +352,7 @@ def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
 
 
 def _specials(text: str, native: _C.Tokenizer) -> list[str]:
-    """Return the special tokens in a text, in order, except blank ones."""
+    """Return the texts of the special tokens in `text`, in order, except blank ones."""
     data = text.encode()
     ids, offsets = native.encode_with_offsets(data)
     pairs = zip(ids, offsets, strict=True)

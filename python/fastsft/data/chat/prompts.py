@@ -1,4 +1,4 @@
-"""Make prompts as token ids, as `apply_chat_template` with `add_generation_prompt` does."""
+"""Make the token ids of prompts, as `apply_chat_template` with `add_generation_prompt` does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fastsft.tokenizer.tokenizer import Tokenizer
 
 _LENGTH = 1 << 24
 _NAMES = {"user": "human", "assistant": "gpt"}
-_MARK = "4711-0815"  # a content
-_REPLY = "x"  # replaces the reply that is not written yet
+_MARK = "4711-0815"  # content that marks its place in the rendered text
+_REPLY = "x"  # stands for the reply that is not written yet
 
 
 class Prompts:
-    """Prompts of conversations with a tokenizer and a chat template.
+    """Makes prompts for a tokenizer with a chat template.
 
-    template: a name in `chat_templates()`; by default the model's own, or vicuna_v1.1 for a model without
-    one. `name`: of the template. `stop_id`: id of the token that ends replies; None if the tokenizer lacks
-    it. ValueError for an unknown template.
+    template: a name in `chat_templates()`; by default the model's own template, or vicuna_v1.1 if the model
+    has none. `name`: name of the template that is used. `stop_id`: id of the token that ends replies; None if
+    the tokenizer has no such token. ValueError for an unknown template.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: str | None = None) -> None:
@@ -40,9 +40,11 @@ class Prompts:
         self.stop_id: int | None = stop if stop >= 0 else None
 
     def ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Return ids of `messages` ({"role": "system", "user" or "assistant", "content": text}), with BOS.
+        """Return the token ids of a prompt, with BOS.
 
-        The last message is the user's. ValueError for an order of roles that the template refuses.
+        messages: dictionaries {"role": "system", "user" or "assistant", "content": text}.
+
+        The last message must be the user's. ValueError for an order of roles that the template refuses.
         """
         if not messages or messages[-1]["role"] != "user":
             raise ValueError("expected messages of which the last one is the user's")
@@ -56,10 +58,10 @@ class Prompts:
         raise ValueError(f"no prompt for these messages ({'; '.join(reasons) or seen.outcome})")
 
     def content(self, said: str) -> str:
-        """Return a reply's message content for the next prompt.
+        """Return the content under which a generated reply is added to the messages of the next prompt.
 
-        Text that the template itself writes before a content is removed, such as the final channel of gpt-oss
-        with everything that the model wrote before it.
+        said: the text that the model wrote. Text that the template itself writes in front of a content is
+        removed, such as the header of gpt-oss's final channel, with everything before it.
         """
         lead = self._lead.strip()
         if not lead:
@@ -71,7 +73,9 @@ class Prompts:
 
     @cached_property
     def _lead(self) -> str:
-        """Text between a reply's prompt and its content, once another message follows."""
+        """Text that the template writes between a reply's prompt and its content if another message
+        follows.
+        """
         if not self._is_own:
             return ""
         question = {"role": "user", "content": "Hi"}

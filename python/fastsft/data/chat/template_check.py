@@ -1,4 +1,6 @@
-"""Test a chat template with a tokenizer on a probe (docs/spec/fastchat_labels.md, section 4.4)."""
+"""Test the labels of a chat template with a tokenizer on sample records (docs/spec/fastchat_labels.md,
+section 4.4).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ TURNS = (("What is the capital of France?", "It is Paris."), ("And of Peru?", "I
 
 
 def probe_record(system: bool = False, turns: int = len(TURNS)) -> dict[str, Any]:
-    """Return a record of two turns, or the first, with or without a system text."""
+    """Return a sample record with the first `turns` of TURNS, and with a system text if `system` is True."""
     messages = [
         {"from": role, "value": text}
         for turn in TURNS[:turns]
@@ -35,14 +37,15 @@ def check_template(
     has_lead: bool = False,
     ending: str | None = None,
 ) -> None:
-    """Raise ValueError, showing the probe token by token, if a probe's labels are wrong.
+    """Raise ValueError, which shows the sample record token by token, if its labels are wrong.
 
-    labeller: _C.Labeller. native: its tokenizer. stop_token: the text that must end each reply as one id.
-    has_lead: the template may write learned text before a reply's content, such as a block of thoughts.
-    ending: the text after a reply's content, by default the stop token. For each learned reply: (a) its last
-    learned id is the stop token, (b) its first token is learned, (c) its learned ids decode to the reply and
-    its ending. For the whole: (d) nothing else is learned, (e) there is one BOS at the front if the tokenizer
-    has one and the policy puts it there.
+    native: the labeller's tokenizer. stop_token: the token that must end each reply. has_lead: the template
+    may write learned text before a reply's content, such as a block of thoughts. ending: the text after a
+    reply's content, by default the stop token.
+
+    Checked for each learned reply: (a) its last learned id is the stop token, (b) its first token is learned,
+    (c) its learned ids decode to the reply and `ending`. Checked for the record: (d) nothing else is learned,
+    (e) there is exactly one BOS in front if the tokenizer adds one.
     """
     name = labeller.options.chat_template
     if native.find_token(stop_token) < 0:
@@ -65,9 +68,9 @@ def check_template(
 
 
 def check_prompt(model: ModelTemplate) -> None:
-    """Raise ValueError for a template whose generation prompt lacks text that precedes a reply's content.
+    """Raise ValueError if the template writes text before a reply's content that its generation prompt lacks.
 
-    That text would be learned with replies, but servers that use `add_generation_prompt` would not write it.
+    Such text would be learned as part of replies.
     """
     if model.marks_replies:
         return
@@ -96,7 +99,7 @@ def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str
 
 
 def show_tokens(seen: _C.Explanation, native: _C.Tokenizer) -> str:
-    """Return the tokens of an explained record, a line each: position, id, text, and a mark if learned."""
+    """Return a line for each token of an explained record: position, id, "*" if learned, and text."""
     if not seen.tokens:
         reasons = [f"{finding.remark}: {finding.reason}" for finding in seen.findings]
         return "\n".join(reasons + [str(fault) for fault in seen.faults]) or "no tokens"

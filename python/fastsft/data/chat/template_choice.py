@@ -1,7 +1,8 @@
-"""Choose the chat template of a run: by name, or the model's own (docs/spec/fastchat_labels.md, section 5).
+"""Choose the chat template of a run: a named one, or the model's own (docs/spec/fastchat_labels.md, section
+5).
 
-A model may have two templates of its own: `tool_use` for records with tools, as in transformers'
-`apply_chat_template`, and one for all others.
+A model may have two templates: `tool_use` for records with tools, as in transformers' `apply_chat_template`,
+and a default for all other records.
 """
 
 from __future__ import annotations
@@ -33,15 +34,18 @@ def choose_template(
     day: str | None = None,
     has_tools: bool = True,
 ) -> tuple[str, OwnTemplate | None]:
-    """Return the template's name, and the Jinja template to render with if the name is "model".
+    """Return the name of the template and, if the name is "model", the Jinja template that renders.
 
-    policy: "fastchat" or "spans". name: a template, "model", or None for the policy's default: vicuna_v1.1,
-    with spans the model's own. By default a model's own template is rendered natively if its text is
-    published as a named template and both give the same tokens for probes; "model" renders it with Jinja,
-    messages of role tool included. A template named tool_use is used for records with tools, as in
-    transformers, unless `chat_template_name` names another or no record has tools (`has_tools` False). day:
-    the date given to the template. ValueError for an unknown name, and if a template is needed and the model
-    has none.
+    policy: "fastchat" or "spans". name: a named template, "model", or None for the policy's default
+    (fastchat: vicuna_v1.1; spans: the model's own). chat_template_name: which of the model's templates to
+    use. day: the date that the template sees. has_tools: False if no record has tools.
+
+    For None, a model's own template is rendered natively if its text is known to be that of a named template
+    and both lead to the same tokens for probes. "model" always renders with Jinja, which includes messages of
+    the role tool. The model's template tool_use is used for records with tools, as in transformers, unless
+    `chat_template_name` is given or `has_tools` is False.
+
+    ValueError for an unknown name, and if the model has no template that is needed.
     """
     if policy != "spans" or (name is not None and name != MODEL):
         if policy == "spans" and (line := namesake_line(name or "")):
@@ -64,7 +68,7 @@ def choose_template(
 
 
 def template_source(tokenizer: object, chat_template_name: str | None = None) -> str | None:
-    """Return the Jinja text of a tokenizer: its attribute `chat_template`, else its directory's file."""
+    """Return a tokenizer's chat template: its attribute `chat_template`, else the file in its directory."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         held = held.get(chat_template_name or "default")
@@ -77,7 +81,7 @@ def template_source(tokenizer: object, chat_template_name: str | None = None) ->
 
 
 def tool_source(tokenizer: object) -> str | None:
-    """Return the Jinja text of the tokenizer's template for chats with tools; or None."""
+    """Return the tokenizer's chat template for conversations with tools; None if it has none."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         return held.get(TOOL_TEMPLATE)
@@ -89,12 +93,17 @@ def tool_source(tokenizer: object) -> str | None:
 
 
 def digest_of(source: str) -> str:
-    """Return the SHA-256 of a template's text; a line break counts as its escape, which Jinja reads alike."""
+    """Return the SHA-256 of a template's text.
+
+    A line break counts as its escape sequence, which means the same to Jinja.
+    """
     return hashlib.sha256(source.strip().replace("\n", "\\n").encode()).hexdigest()
 
 
 def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | None:
-    """Return the named template that is published with this text and gives the same tokens for probes."""
+    """Return the named template that is known with this text and leads to the same tokens for probes; else
+    None.
+    """
     for name in _C.chat_templates():
         if is_published_as(source, name, native) and _agree(name, model, native):
             return str(name)
@@ -102,7 +111,9 @@ def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | 
 
 
 def is_published_as(source: str, name: str, native: _C.Tokenizer) -> bool:
-    """True if models with the template `name`, or saves of fastsft, have this text."""
+    """True if `source` is a text of the template `name` in published models or in models that fastsft
+    saved.
+    """
     if digest_of(without_bos(source, native.adds_bos)) in _C.find_chat_template(name).jinja_digests:
         return True
     return source == jinja_form_of(name, native)
@@ -141,7 +152,10 @@ _MOST_SLIPS = 2
 
 
 def template_name(name: str) -> str:
-    """Return the canonical name of a named template. ValueError, with the nearest name, for others."""
+    """Return the canonical name of a named template.
+
+    ValueError, with the most similar name, if it is unknown.
+    """
     try:
         return _C.canonical_template_name(name)
     except ValueError as error:
@@ -155,7 +169,11 @@ def template_name(name: str) -> str:
 
 
 def nearest_name(name: str, names: list[str]) -> str | None:
-    """Return the name with the same letters and digits, of the same family, or a few slips away; or None."""
+    """Return the most similar name; None if none is similar.
+
+    Names are similar if letters and digits are equal, if one begins with the other, or if their first words
+    differ by at most two typing errors.
+    """
     plain = _plain(name)
     by_plain = {_plain(other): other for other in reversed(names)}
     if plain in by_plain:
@@ -178,7 +196,8 @@ def _stem(name: str) -> str:
     return re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
 
 
-# The difference, by the name that was given. Those of gemma, phi and chatml write the same text.
+# How LLaMA-Factory's template of the same name differs. Its templates gemma, phi and chatml write the same
+# text as fastsft's.
 _DIFFERENCES = {
     "qwen": 'a record without a system text gets "You are Qwen, created by Alibaba Cloud. You are a helpful '
     'assistant." there, and "You are a helpful assistant." here',
@@ -193,7 +212,7 @@ _DIFFERENCES = {
 
 
 def namesake_line(name: str) -> str:
-    """Warn about LLaMA-Factory's template of this name; "" if it has none, or the same."""
+    """Return a warning if LLaMA-Factory's template of this name is a different one; else ""."""
     if name not in _DIFFERENCES:
         return ""
     return (
@@ -211,7 +230,10 @@ _NO_TOOLS = (
 
 
 class TemplateWithTools:
-    """A model's two templates, used like one: `tools` for conversations with tools, `default` for others."""
+    """A model's two templates in one object.
+
+    `tools` renders conversations with tools, `default` all others.
+    """
 
     def __init__(self, default: ModelTemplate, tools: ModelTemplate) -> None:
         self.default, self.tools = default, tools
@@ -222,7 +244,7 @@ class TemplateWithTools:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of both digests."""
+        """SHA-256 of the digests of both templates."""
         return hashlib.sha256(f"{self.default.digest} {self.tools.digest}".encode()).hexdigest()
 
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
@@ -259,7 +281,9 @@ class TemplateWithTools:
 
     @property
     def fields(self) -> list[str]:
-        """Fields of tools and calls that `tools` writes; thoughts and system messages only if both do."""
+        """Names of the fields about tools and calls that `tools` writes, and of the other fields that both
+        templates write.
+        """
         both = set(self.default.fields) & set(self.tools.fields)
         of_tools = ("tools", "tool_calls", *CALL_IDS)
         return [name for name in self.tools.fields if name in of_tools or name in both]
@@ -275,9 +299,10 @@ OwnTemplate = ModelTemplate | TemplateWithTools
 def own_template(
     source: str, tool_source: str | None, tokenizer: object, native: _C.Tokenizer, day: str | None
 ) -> OwnTemplate:
-    """Return the template `source`, combined with `tool_source` if both can be trained together.
+    """Return the model's template `source`, combined with its tool template if both can be trained together.
 
-    A message says why they cannot. ValueError for an unusable `source`.
+    tool_source: text of the tool template, or None. If it cannot be used, a message tells why. ValueError if
+    `source` cannot be used.
     """
     plain = ModelTemplate(source, tokenizer, native, day=day)
     if tool_source is None:

@@ -1,4 +1,4 @@
-"""Write chat templates for other programs: the template of a saved model, and Ollama's."""
+"""Write chat templates for other programs: Jinja text for a saved model, and Ollama's Go template."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 def set_saved_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
-    """Save the labels' template with `tokenizer`; a message says if the base model's was another.
+    """Let `tokenizer` be saved with the template of the labels; print a message if the base model has
+    another.
 
-    labelling: of the rows (`describe`), empty if a script made them: then the base model's files are copied,
-    as for a transformers tokenizer. choice: --save_chat_template.
+    labelling: the result of `describe` for the rows; empty if a script made the rows. In that case, and for a
+    transformers tokenizer, nothing is changed and the base model's template is saved. choice: value of
+    --save_chat_template.
     """
     if not isinstance(tokenizer, Tokenizer) or "template" not in labelling:
         return
@@ -67,9 +69,10 @@ def set_saved_template(
 
 
 def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str:
-    """Return the Jinja text of the labels: the model's own if it renders the same, with BOS if needed.
+    """Return the Jinja text of the labels' template: the model's own if it renders the same text, with BOS if
+    needed.
 
-    name: of the labels' template.
+    name: name of the labels' template.
     """
     own = template_source(tokenizer)
     chosen = template_source(tokenizer, settings.chat_template_name)
@@ -82,23 +85,25 @@ def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str
 
 
 def _tools_with_bos(tokenizer: object, settings: LabelSettings) -> str | None:
-    """Return the model's template for tools with the missing BOS added; None if nothing changes."""
+    """Return the model's tool template with a BOS in front, if it lacks one; None if nothing changes."""
     source = tool_source(tokenizer)
     if source is None or settings.mask_policy != "spans" or settings.template not in (None, MODEL):
         return None
     try:
         begun = _begun(source, tokenizer, TOOL_TEMPLATE, for_tools=True)
-    except ValueError:  # unusable for labels, as a message has said
+    except ValueError:  # the template cannot be used for labels, of which a message was printed
         return None
     return begun if begun != source else None
 
 
 def _begun(source: str, tokenizer: object, name: str, for_tools: bool = False) -> str:
-    """Return a model's own template, with the missing BOS added."""
+    """Return a model's own template, with a BOS in front if the tokenizer adds one and the template writes
+    none.
+    """
     native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     if not native.adds_bos or native.named.bos < 0:
         return source
-    with collected():  # its messages were printed when labels were made
+    with collected():  # the messages of ModelTemplate were printed when labels were made
         model = ModelTemplate(source, tokenizer, native, for_tools=for_tools)
     try:
         return with_bos(source, gap_after_bos(native, model.first_text)) if model.lacks_bos else source
@@ -133,11 +138,12 @@ _SYSTEM, _ASKED, _REPLIED = (
 
 @dataclass(frozen=True)
 class TurnTexts:
-    """The texts that a chat template writes around contents.
+    """The texts that a chat template writes around the contents of messages.
 
-    first: before the first user's text without a system text. before_system, after_system: with one.
-    to_reply: from a user's text to the reply. to_user: from a reply to the next user's text. lead: the end of
-    `to_reply` that the prompt for the next reply lacks; rest: the prompt's text in its place.
+    first: text before the first user content if there is no system text. before_system, after_system: texts
+    before and after a system text. to_reply: text between a user content and the reply. to_user: text between
+    a reply and the next user content. lead: the end of `to_reply` that the generation prompt does not have.
+    rest: the text of the generation prompt in place of `lead`.
     """
 
     first: str
@@ -149,17 +155,22 @@ class TurnTexts:
     rest: str
 
     def prompt(self, system: str | None, turns: Sequence[str]) -> str:
-        """Return the text before the next reply. turns: user, assistant, user, ..."""
+        """Return the text before a reply that is in the conversation.
+
+        turns: contents of user, assistant, user, ...
+        """
         front = self.first if system is None else self.before_system + system + self.after_system
         ends = (self.to_reply, self.to_user)
         return front + "".join(text + ends[i % 2] for i, text in enumerate(turns))
 
     def asked(self, system: str | None, turns: Sequence[str]) -> str:
-        """Return the prompt for the next reply."""
+        """Return the prompt for a reply that is not written yet."""
         return self.prompt(system, turns).removesuffix(self.lead) + self.rest
 
     def go_template(self) -> str:
-        """Return the `TEMPLATE` of a Modelfile. Ollama collects system messages in .System."""
+        """Return the template for the field `TEMPLATE` of a Modelfile, where Ollama puts system messages into
+        .System.
+        """
         return (
             f"{{{{ $begun := false }}}}{{{{ if .System }}}}{_literal(self.before_system)}{{{{ .System }}}}"
             f"{_literal(self.after_system)}{{{{ else }}}}{_literal(self.first)}{{{{ end }}}}"
@@ -174,7 +185,11 @@ class TurnTexts:
 
 @dataclass(frozen=True)
 class OllamaTemplate:
-    """text: Go's text/template. stop: the text that ends generation. notes: differences, for people."""
+    """A chat template for Ollama.
+
+    text: source for Go's text/template. stop: the text that ends generation. notes: messages about
+    differences from the Jinja template.
+    """
 
     text: str
     stop: str
@@ -182,7 +197,10 @@ class OllamaTemplate:
 
 
 def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
-    """Convert the tokenizer's own chat template. ValueError if Go's template cannot write the same text."""
+    """Convert the tokenizer's chat template to Ollama's form.
+
+    ValueError if that cannot write the same text.
+    """
     source = template_source(tokenizer)
     if source is None:
         raise ValueError("the tokenizer has no chat template; fastsft train saves the one it trained with")
@@ -220,7 +238,7 @@ def _turn_texts(template: ModelTemplate, bos: str, name: str) -> TurnTexts:
 
 
 def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
-    """Return the texts before, between and after `contents`."""
+    """Return the parts of `text` before, between and after `contents`."""
     texts = []
     for content in contents:
         before, mark, text = text.partition(content)
@@ -231,7 +249,7 @@ def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
 
 
 def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> None:
-    """Compare whole conversations, up to the end after the last reply."""
+    """Raise ValueError if `texts` do not make the template's text of whole conversations and prompts."""
     end = _end(template, bos, texts)
     for system in (None, "Be kind."):
         for count in (2, 4, 6):
@@ -276,5 +294,5 @@ def _refused(name: str, why: str) -> ValueError:
 
 
 def _literal(text: str) -> str:
-    """Return text with braces written as Go strings."""
+    """Return `text` with double braces escaped for Go's text/template."""
     return text.replace("{{", '{{ "{{" }}')

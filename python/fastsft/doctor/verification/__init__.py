@@ -1,1 +1,1 @@
-"""`fastsft verify`: checks that read a model directory or checkpoint whole."""
+"""The checks of `fastsft verify`, which read every file of a model directory or a checkpoint."""

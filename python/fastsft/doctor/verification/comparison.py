@@ -1,4 +1,4 @@
-"""Compares two model directories tensor by tensor, with a few million values in memory."""
+"""Compares two model directories tensor by tensor; only a few million values are in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between two tensors. largest: absolute difference, inf if only one value is finite."""
+    """Difference between two tensors of one name.
+
+    largest: the largest absolute difference; inf if only one of two values is finite, or shapes differ.
+    """
 
     name: str
     text: str
@@ -25,7 +28,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many tensors have equal values, whatever their dtypes, and the differences."""
+    """Result of comparing two directories.
+
+    equal: number of tensors with equal values, whatever their dtypes. missing: tensors in only one directory.
+    """
 
     equal: int
     differing: list[Difference]
@@ -33,11 +39,11 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """True if both hold the same tensors with the same values."""
+        """True if both directories have the same tensors with the same values."""
         return not self.differing and not self.missing
 
     def summary(self) -> str:
-        """Return for example `290 tensors are equal, 2 differ (at most 0.0012, in ..), 1 is in one alone`."""
+        """Return a summary like `290 tensors are equal, 2 differ (at most 0.0012, in ..)`."""
         parts = [f"{self.equal} tensor{' is' if self.equal == 1 else 's are'} equal"]
         if self.differing:
             worst = max(self.differing, key=lambda difference: difference.largest)
@@ -68,7 +74,7 @@ def compare(first: StoredWeights, second: StoredWeights) -> Iterator[Difference 
 
 
 def _is_second_copy(name: str, weights: StoredWeights) -> bool:
-    """True for a head that equals the embedding; tied models are stored with or without this copy."""
+    """True for a head equal to the embedding, which files of a model with tied weights may leave out."""
     return name == HEAD and EMBEDDING in weights.tensors and weights.is_same(EMBEDDING, weights, HEAD)
 
 
@@ -87,7 +93,7 @@ def _of_values(name: str, first: StoredWeights, second: StoredWeights) -> Differ
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> tuple[int, float]:
-    """Return how many values differ, and the largest difference; NaN equals NaN."""
+    """Return how many values differ, and the largest absolute difference; two NaN count as equal."""
     other = (left != right) & ~(left.isnan() & right.isnan())
     if not bool(other.any()):
         return 0, 0.0
@@ -96,7 +102,7 @@ def _distance(left: torch.Tensor, right: torch.Tensor) -> tuple[int, float]:
 
 
 def summed(results: Iterator[Difference | int], report: Callable[[Difference], object]) -> Comparison:
-    """Collect results from `compare`; call `report` with each difference at once."""
+    """Collect the results from `compare`; call `report` at once with each difference."""
     equal = 0
     differing: list[Difference] = []
     missing: list[Difference] = []
@@ -110,7 +116,7 @@ def summed(results: Iterator[Difference | int], report: Callable[[Difference], o
 
 
 def open_weights(directory: Path) -> StoredWeights:
-    """Open a directory's weights; ValueError with the first unreadable file."""
+    """Open the weights in a directory. ValueError if a file is unreadable."""
     if not directory.is_dir():
         raise ValueError(f"{directory}: expected a model directory or a checkpoint, got no directory")
     weights = StoredWeights(directory)

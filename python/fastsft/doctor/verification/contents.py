@@ -1,4 +1,4 @@
-"""Checks that configuration, tensors, tokenizer and template agree, for models and adapters."""
+"""Checks that configuration, tensors, tokenizer and chat template of a model or an adapter agree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def check_config(subject: ExaminedDirectory) -> str:
-    """Check that config.json describes a known model family."""
+    """Check that config.json describes a model that fastsft can open."""
     model = open_model(str(subject.directory), trust_remote_code=subject.trusts_code)
     count = sum(math.prod(shape) for _, shape in model.parameter_shapes())
     subject.model = model
@@ -33,7 +33,7 @@ def check_config(subject: ExaminedDirectory) -> str:
 
 
 def check_tensors(subject: ExaminedDirectory) -> str:
-    """Check that the weights have exactly the tensors in config.json."""
+    """Check that the weight files have exactly the tensors that config.json implies."""
     subject.weights = StoredWeights(subject.directory)
     model = subject.need("model", "a config.json of a known family")
     raise_weight_problems(subject.weights, model)
@@ -51,7 +51,7 @@ def check_tensors(subject: ExaminedDirectory) -> str:
 
 
 def _check_index(weights: StoredWeights) -> None:
-    """Raise ProblemError unless the index names the right file for each tensor."""
+    """Raise ProblemError unless the index file names the right weight file for each tensor."""
     folder = weights.directory
     if weights.is_pickled or os.path.lexists(folder / "model.safetensors"):
         return
@@ -61,14 +61,14 @@ def _check_index(weights: StoredWeights) -> None:
         entry = weights.tensors.get(name)
         if entry is None:
             faults.append(f"{name}: the index says {file}, no file has it")
-        elif entry.file.resolve() != (folder / file).resolve():  # links in the hub's cache
+        elif entry.file.resolve() != (folder / file).resolve():  # resolved, because the hub's cache has links
             faults.append(f"{name}: the index says {file}, it is in {entry.file.name}")
     if faults:
         raise ProblemError(named(faults), "fastsft convert writes files and index alike")
 
 
 def check_values(subject: ExaminedDirectory) -> str:
-    """Check that all values are finite, a few million at a time."""
+    """Check that all values of the weights are finite; a few million are in memory at a time."""
     weights = subject.need("weights", "weights")
     if weights.problems:
         raise NotCheckedError("needs weight files that can be read")
@@ -87,7 +87,7 @@ def check_values(subject: ExaminedDirectory) -> str:
 
 
 def check_tied(subject: ExaminedDirectory) -> str:
-    """Check that tied weights are a single tensor, or two equal tensors."""
+    """Check that tied weights are stored as one tensor, or as two tensors with equal values."""
     model = subject.need("model", "a config.json of a known family")
     weights = subject.need("weights", "weights")
     if weights.problems:
@@ -107,7 +107,7 @@ def check_tied(subject: ExaminedDirectory) -> str:
 
 
 def check_tokenizer(subject: ExaminedDirectory) -> str:
-    """Check that the tokenizer loads, fits the embedding, and has the special tokens in config.json."""
+    """Check that the tokenizer loads, fits the embedding, and has the special tokens of config.json."""
     subject.tokenizer = tokenizer = Tokenizer.from_pretrained(str(subject.directory))
     model = subject.need("model", "a config.json of a known family")
     config, rows = model.config, model.vocab_size()
@@ -128,7 +128,10 @@ def check_tokenizer(subject: ExaminedDirectory) -> str:
 
 
 def _other_id(name: str, config: dict[str, Any], tokenizer: Tokenizer) -> str:
-    """Return a line if config.json and tokenizer name different tokens; either may name none."""
+    """Return a line if config.json and the tokenizer have different ids for the token `name`, else "".
+
+    If one of them has no id, this is no difference.
+    """
     configured, own = config.get(name), getattr(tokenizer, name)
     listed = configured if isinstance(configured, list) else [configured]
     if own is None or configured is None or own in listed:
@@ -137,7 +140,7 @@ def _other_id(name: str, config: dict[str, Any], tokenizer: Tokenizer) -> str:
 
 
 def check_template(subject: ExaminedDirectory) -> str:
-    """Check that the chat template renders a conversation whose replies end with a stop token."""
+    """Check that the chat template renders a conversation, and ends replies with a stop token."""
     tokenizer = subject.need("tokenizer", "a tokenizer")
     if not tokenizer.chat_template:
         raise NotCheckedError("the tokenizer has no chat template; apply_chat_template needs one")
@@ -152,7 +155,7 @@ def check_template(subject: ExaminedDirectory) -> str:
 
 
 def check_adapter_config(subject: ExaminedDirectory) -> str:
-    """Check that fastsft supports adapter_config.json, and that the base model is on this machine."""
+    """Check that fastsft supports the adapter's configuration, and that its base model is on this machine."""
     subject.adapter = adapter = AdapterDirectory(subject.directory)
     settings = adapter.settings
     text = f"LoRA, r {settings.r}, alpha {settings.lora_alpha:g}"
@@ -166,7 +169,7 @@ def check_adapter_config(subject: ExaminedDirectory) -> str:
 
 
 def check_adapter_tensors(subject: ExaminedDirectory) -> str:
-    """Check that the adapter has exactly its configured tensors."""
+    """Check that the adapter has exactly the tensors that its configuration implies for the base model."""
     adapter = subject.need("adapter", "an adapter_config.json that can be read")
     model = subject.need("model", "the base model")
     find_targets(model, adapter)
@@ -176,7 +179,7 @@ def check_adapter_tensors(subject: ExaminedDirectory) -> str:
 
 
 def check_adapter_values(subject: ExaminedDirectory) -> str:
-    """Check that all values are finite."""
+    """Check that all values of the adapter are finite."""
     adapter = subject.need("adapter", "an adapter_config.json that can be read")
     faults, largest = [], 0.0
     for name, shape in adapter.shapes.items():
@@ -190,7 +193,7 @@ def check_adapter_values(subject: ExaminedDirectory) -> str:
 
 
 def check_adapter_tokenizer(subject: ExaminedDirectory) -> str:
-    """Check the tokenizer like a model's; an adapter may have none."""
+    """Check the adapter's tokenizer like a model's. NotCheckedError if the adapter has none of its own."""
     if not (subject.directory / "tokenizer_config.json").is_file():
         raise NotCheckedError("the adapter has no tokenizer of its own: the base model's is taken")
     return check_tokenizer(subject)

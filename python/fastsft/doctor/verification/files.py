@@ -1,4 +1,4 @@
-"""Checks for files against recorded checksums, and for a checkpoint's state."""
+"""Checks files against recorded checksums, and the state of a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_NAMED = 5
 
 
 def check_files(subject: ExaminedDirectory) -> str:
-    """Check the checksums in the manifest, or those recorded when fastsft wrote the files."""
+    """Check files against the manifest's checksums, or those recorded when fastsft wrote the files."""
     folder = subject.directory
     if (folder / "manifest.json").exists():
         problems = list(_C.verify_directory(str(folder)))
@@ -41,7 +41,7 @@ def _step(subject: ExaminedDirectory, manifest: _C.Manifest) -> str:
 
 
 def _against_record(folder: Path) -> str:
-    """Check a finished model against the last checksum recorded for each file."""
+    """Check the files of a finished model against the last checksum that was recorded for each."""
     absent = [name for name in _files_of_end(folder) if not (folder / name).is_file()]
     if absent:
         raise ProblemError(
@@ -74,7 +74,7 @@ def _against_record(folder: Path) -> str:
 
 
 def _files_of_end(folder: Path) -> list[str]:
-    """Return the file names that the run recorded at its end."""
+    """Return the names of the files that a finished run recorded; empty if there is no record."""
     try:
         files = read_json_object(folder / RECORD_NAME).get("files")
     except ValueError:
@@ -102,7 +102,7 @@ def check_state(subject: ExaminedDirectory) -> str:
 
 
 def _faults(path: Path) -> Iterator[str]:
-    """Yield a line for each optimizer tensor with values that are not finite; unit by unit."""
+    """Yield a line for each tensor of the optimizer state with values that are not finite."""
     import torch
 
     reader = _C.SafetensorsReader(str(path))
@@ -114,6 +114,6 @@ def _faults(path: Path) -> Iterator[str]:
 
 
 def named(names: list[str]) -> str:
-    """Return the first few names, each on a line."""
+    """Return the first few names, each on its own line, and how many more there are."""
     more = len(names) - _MOST_NAMED
     return "\n".join(names[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Check that the installed transformers opens the same model: positions, vocabulary and tied weights."""
+"""Checks that the installed transformers opens the same model: positions, vocabulary and tied weights."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from fastsft.model.causal_lm import CausalLM
 
-_CLOSE = 1e-5  # relative tolerance; wrong bases or factors differ by far more
+_CLOSE = 1e-5  # relative tolerance of frequencies; wrong RoPE bases or factors change them by far more
 _WAY_OUT = "fastsft convert DIR NEW writes config.json and tokenizer in words of both releases"
 
 
 def check_library(subject: ExaminedDirectory) -> str:
-    """Check that transformers opens configuration and tokenizer as fastsft does."""
+    """Check that transformers opens the configuration and the tokenizer as fastsft does."""
     model, here = subject.need("model", "a config.json of a known family"), transformers_version()
     if here is None:
         raise NotCheckedError("needs transformers")
@@ -59,7 +59,7 @@ def _opened(subject: ExaminedDirectory, here: str) -> PreTrainedModel:
 
 
 def _rotations(module: Any) -> dict[str, torch.Tensor]:
-    """Return frequencies by buffer name, multiplied by the scale for sine and cosine."""
+    """Return the module's rotary frequencies by buffer name, each multiplied by its attention scaling."""
     frequencies = {}
     for name, buffer in module.named_buffers():
         owner = module.get_submodule(name.rpartition(".")[0])
@@ -75,7 +75,7 @@ def _scale(owner: Any, name: str) -> float:
 
 
 def _positions(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """Return a line for each rotation that differs from fastsft's engine."""
+    """Return a line for each tensor with rotary frequencies that differ from those in fastsft's engine."""
     import torch
 
     reference = _rotations(opened)
@@ -113,7 +113,7 @@ def _vocabulary(opened: PreTrainedModel, model: CausalLM) -> list[str]:
 
 
 def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """Return a line if either transformers' model or fastsft's ties head and embedding, but not both."""
+    """Return a line if only one of transformers' model and fastsft's model ties head and embedding."""
     head = opened.get_output_embeddings()
     if head is None:
         return []
@@ -124,7 +124,7 @@ def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
 
 
 def _tokenizer(subject: ExaminedDirectory) -> list[str]:
-    """Return lines if AutoTokenizer fails, or names other special tokens than fastsft."""
+    """Return a line if AutoTokenizer fails, or for each special token whose id differs from fastsft's."""
     if subject.tokenizer is None:
         return []
     from transformers import AutoTokenizer

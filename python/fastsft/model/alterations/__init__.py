@@ -1,1 +1,1 @@
-"""Find changes of a transformers model, or of transformers itself, that the engine would not compute."""
+"""Finds changes to a transformers model, or to transformers, that the engine would not compute."""

@@ -1,4 +1,4 @@
-"""Describe things that a script has changed, and refuse them in one message."""
+"""Alterations: objects that a script has changed, and a single error message about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class Alteration:
-    """An object or attribute `where` that is `found`, while the engine computes `native`."""
+    """A change by a script.
+
+    where: the object or attribute. found: what it is now. native: what the engine computes instead. way_out:
+    how to solve it.
+    """
 
     where: str
     found: str
@@ -21,7 +25,10 @@ class Alteration:
 
 
 def refuse(alterations: list[Alteration], caller: str) -> None:
-    """Raise a ValueError naming the first alteration per kind, if there are any."""
+    """Raise a ValueError that names the first alteration per kind, if there are any.
+
+    caller: prefix for the message.
+    """
     if not alterations:
         return
     kinds: dict[tuple[str, str], list[Alteration]] = {}
@@ -40,6 +47,6 @@ def _line(same: list[Alteration]) -> str:
 
 
 def path_of(name: str) -> str:
-    """Return `layers.3.mlp` as a script writes it: `model.layers[3].mlp`."""
+    """Return a name such as `layers.3.mlp` as a script writes it: `model.layers[3].mlp`."""
     parts = [f"[{part}]" if part.isdigit() else f".{part}" for part in name.split(".") if part]
     return "model" + "".join(parts)

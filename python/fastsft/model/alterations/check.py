@@ -1,6 +1,7 @@
-"""Check that a given model, or the libraries that would load a directory, compute like the engine.
+"""Checks that a given model, or the library code that would load a directory, computes what the engine does.
 
-A trial on small layers would not do: a patch may act by layer, size, token, time or rank.
+Code is compared, and no trial on small layers is run, because a patch may act only for certain layers, sizes,
+tokens, times or ranks.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _DEFAULT_ATTENTION = "sdpa"
-# Modules that compute a step, next to the model's own.
+# transformers' modules that take part in a step, besides the model's own.
 _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
-# Wrappers of a model by class name, and how a script takes them off.
+# Wrappers of a model, by class name, and how a script removes each.
 _TAKE_OFF = {
     "DistributedDataParallel": "give model.module: fastsft averages gradients itself",
     "DataParallel": "give model.module, and start one process a device with torchrun",
@@ -44,13 +45,10 @@ _TAKE_OFF = {
 def check_model(
     model: PreTrainedModel, config: dict[str, Any], caller: str, training: bool
 ) -> tuple[ModuleSettings, WatchedNames]:
-    """Refuse a model whose modules compute something else than the engine.
+    """Raise ValueError, naming every object and attribute, if modules compute something else than the engine.
 
-    Returns the settings that the modules compute with, with a line for each that `config` says otherwise, and
-    the names of the libraries that were looked at.
-
-    caller: the begin of messages. training: steps follow, in which dropout counts. ValueError that names
-    every object and attribute.
+    Return the settings that the modules compute with, and the library names that were checked. caller: prefix
+    for messages. training: True if steps follow, so that dropout matters.
     """
     code = LibraryCode(with_init=False)
     for kind in {type(module): None for module in model.modules()}:
@@ -60,7 +58,7 @@ def check_model(
     library = [*code.found, *global_hooks()]
     built = {**config, **structure_settings(model, config)}
     modules = _compared(model, built, library, caller)
-    if modules.found:  # the settings of other modules cannot be read
+    if modules.found:  # other modules have no settings that can be read
         refuse([*modules.found, *hooks_of(model)], caller)
     settings = ModuleSettings(model, config)
     if {**built, **settings.differing} != built:
@@ -83,10 +81,10 @@ def check_model(
 
 
 def check_patches(model_type: str, caller: str) -> WatchedNames:
-    """Refuse torch and transformers patches that the original would load and train a directory with.
+    """Raise ValueError for torch and transformers patches with which the original would train a directory.
 
-    Imports nothing: a transformers file that is not imported yet is read for the names in it. Returns the
-    checked names. ValueError that names the patched object.
+    The error names the patched object. Nothing is imported: if a transformers file is not imported yet, only
+    the names in it are read. Return the names that were checked.
     """
     from fastsft import _C
 
@@ -114,9 +112,9 @@ def check_patches(model_type: str, caller: str) -> WatchedNames:
 def _compared(
     model: PreTrainedModel, config: dict[str, Any], library: list[Alteration], caller: str
 ) -> ComparedModules:
-    """Compare the modules with a fresh model built from `config`, without dropout.
+    """Compare the modules with a fresh model that is built from `config` without dropout.
 
-    library: patches, which are refused if they are why no model can be built.
+    library: library patches, named in the error if no fresh model can be built.
     """
     without_dropout = {**config, **dict.fromkeys(find_dropouts(config), 0.0)}
     try:
@@ -145,7 +143,10 @@ def family_module(model_type: str) -> str:
 
 
 def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
-    """Raise a ValueError unless the class of `model` is transformers' own <prefix>ForCausalLM."""
+    """Raise a ValueError unless `model` has transformers' own class <prefix>ForCausalLM.
+
+    known: names of the supported classes, for the message.
+    """
     kind = type(model)
     name = f"{kind.__module__}.{kind.__qualname__}"
     way_out = _TAKE_OFF.get(kind.__name__)
@@ -170,7 +171,7 @@ def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
 
 
 def check_head(model: PreTrainedModel) -> None:
-    """Raise a ValueError for a transformers model without next-token logits."""
+    """Raise a ValueError for a transformers model that has no next-token logits."""
     head = getattr(model, "get_output_embeddings", None)
     if head is not None and head() is None:
         raise ValueError(
@@ -181,7 +182,7 @@ def check_head(model: PreTrainedModel) -> None:
 
 
 def check_quantised(model: PreTrainedModel) -> None:
-    """Raise a ValueError for a model that was loaded with quantised weights."""
+    """Raise a ValueError if a model was loaded with quantised weights."""
     method = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
     if getattr(model, "is_quantized", False) or method is not None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Find hooks on modules and parameters, which the engine would never call: it runs no module."""
+"""Hooks on modules and parameters, which the engine would never call, because it runs no module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_MODULES = {
     "_backward_hooks": "backward hook", "_backward_pre_hooks": "backward pre-hook",
 }  # fmt: skip
 _OF_PARAMETERS = {"_backward_hooks": "gradient hook", "_post_accumulate_grad_hooks": "post-accumulate hook"}
-# torch modules whose hooks note names and sizes, and return nothing.
+# torch modules whose hooks only record names and sizes, and return nothing.
 _OBSERVING = (
     "torch.utils.module_tracker", "torch.utils.flop_counter", "torch.profiler", "torch.autograd.profiler",
 )  # fmt: skip
@@ -29,7 +29,7 @@ _WAY_OUT = "call remove() of its handle before the Trainer is made, or train wit
 
 
 def hooks_of(model: nn.Module) -> Iterator[Alteration]:
-    """Yield every hook that a forward or backward of `model` would call."""
+    """Yield every hook that a forward or backward pass of `model` would call."""
     for name, module in model.named_modules(remove_duplicate=False):
         for table, kind in _OF_MODULES.items():
             for number, hook in vars(module).get(table, {}).items():
@@ -44,14 +44,17 @@ def hooks_of(model: nn.Module) -> Iterator[Alteration]:
 
 
 def global_hooks() -> Iterator[Alteration]:
-    """Yield hooks that torch calls for every module of the process."""
+    """Yield the hooks that torch calls for every module of the process."""
     for kind, hook in _global_hooks():
         if not _only_observes(hook):
             yield _hook("torch.nn.modules.module", f"global {kind}", hook)
 
 
 def observers() -> Iterator[str]:
-    """Yield a notice for every global hook by which torch counts: the engine's step calls no hook."""
+    """Yield a notice for every global hook by which torch counts FLOPs or calls.
+
+    The engine runs no module, so that such hooks count nothing.
+    """
     for kind, hook in _global_hooks():
         if _only_observes(hook):
             yield f"{described(hook)}, a global {kind}, sees nothing of fastsft's step: it counts 0"
@@ -73,7 +76,10 @@ def _only_observes(hook: object) -> bool:
 
 
 def _only_asks_for_gradients(module: nn.Module, number: int, hook: object) -> bool:
-    """Return True for a hook such as enable_input_require_grads makes: the output needs gradients anyway."""
+    """Return True for a hook that only sets requires_grad, as enable_input_require_grads registers.
+
+    The engine need not call it, because it computes the gradients anyway.
+    """
     is_embedding = type(module) is sys.modules["torch"].nn.Embedding
     if is_embedding and number not in module._forward_hooks_with_kwargs and _only_sets_requires_grad(hook):
         return True
@@ -108,7 +114,7 @@ def _called_by_name(module: object, given: object, output: torch.Tensor) -> None
 
 
 def _only_sets_requires_grad(hook: object) -> bool:
-    """Return True if the code of `hook(module, input, output)` only sets its output's requires_grad."""
+    """Return True if `hook(module, input, output)` only sets the requires_grad of its output."""
     if not isinstance(hook, FunctionType):
         return False
     code = hook.__code__
@@ -117,7 +123,7 @@ def _only_sets_requires_grad(hook: object) -> bool:
 
 
 def _steps(code: CodeType) -> tuple[tuple[str, object], ...]:
-    """Return the instructions, with local variables by position, so that names do not count."""
+    """Return the instructions, with local variables as positions, because their names do not matter."""
     return tuple(
         (each.opname, code.co_varnames.index(each.argval) if each.argval in code.co_varnames else each.argval)
         for each in dis.get_instructions(code)

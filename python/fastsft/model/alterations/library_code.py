@@ -1,6 +1,6 @@
-"""Compare all library code that a model's forward calls by name with the library's source files.
+"""Compares all library code that a model's forward calls by name with the library's source files.
 
-The names are read from code objects, so that any release is followed without a function list.
+The names are read from code objects, so that no function list has to follow the releases.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fastsft.originals.functions import described, is_defined_there, is_written_
 from fastsft.originals.snapshots import WatchedNames
 from fastsft.originals.source import nested_codes, source_of
 
-# Methods that a module call goes through, and methods that can hide an attribute.
+# Methods that calling a module runs, and methods that can hide an attribute.
 _OF_A_CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__", "__getattribute__", "forward")
 _MODELS = "transformers.models."
-# Tensor methods that code calls without naming them.
+# Tensor methods that operators in the code call without naming them.
 _OPERATORS = {
     *("__add__", "__radd__", "__iadd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__imul__", "__pow__"),
     *("__matmul__", "__rmatmul__", "__truediv__", "__neg__", "__getitem__", "__setitem__"),
     *("__torch_function__", "backward"),
 }
-# The first flash attention call sets functions in this module.
+# transformers sets functions in this module when flash attention is first called.
 _FILLED_AT_USE = ("transformers.modeling_flash_attention_utils",)
-# Exact causal attention implementations, which differ in speed alone.
+# Exact causal attention implementations, which differ only in speed.
 _ATTENTION = {
     "sdpa": ("transformers.integrations.sdpa_attention", "sdpa_attention_forward"),
     "flash_attention_2": ("transformers.integrations.flash_attention", "flash_attention_forward"),
@@ -60,12 +60,12 @@ CONDENSED = (
 
 
 class LibraryCode:
-    """The code that classes reach.
+    """The library code that classes reach.
 
-    `found`: names that have another value than in their file. `equal`: replacements that compute the same.
-    `reads`: the attributes that a call of a class reads; `reads_of_modules`: those that functions read of a
-    `module`. `watched`: all names that were followed.
-    with_init: follow `__init__`, too, for a model that is still to be loaded.
+    found: names whose value is not that of their source file. equal: names, for messages, of replacements
+    that compute the same. reads: attributes that calling a class reads. reads_of_modules: attributes that
+    functions read from an argument `module`. watched: all names that were followed. with_init: also follow
+    `__init__`, for a model that is still to be loaded.
     """
 
     def __init__(self, with_init: bool) -> None:
@@ -79,7 +79,7 @@ class LibraryCode:
         self._seen: set[tuple[str, str]] = set()
 
     def follow_class(self, kind: type) -> None:
-        """Follow the methods that a call reaches, and the names in them."""
+        """Follow the methods that calling the class runs, and the names in them."""
         if kind in self.reads:
             return
         names = self.reads[kind] = set(self._start)
@@ -92,12 +92,12 @@ class LibraryCode:
                 waiting += sorted(read)
 
     def _owners(self, kind: type, name: str) -> Iterator[type]:
-        """Yield the nearest class with the name; every class for methods that lead into a call."""
+        """Yield the nearest class that defines the name; for methods that run at every call, all classes."""
         owners = [owner for owner in kind.__mro__[:-1] if name in vars(owner)]
         yield from owners if name in self._start and name != "forward" else owners[:1]
 
     def _follow_method(self, owner: type, name: str) -> set[str]:
-        """Follow a method that is the class's own; return the attributes that it reads from `self`."""
+        """Follow a method that the class itself defines; return the attributes that it reads from `self`."""
         value, home = vars(owner)[name], owner.__module__
         qualname = f"{owner.__qualname__}.{name}"
         self.watched.add(owner, name)
@@ -112,16 +112,16 @@ class LibraryCode:
             return set()
         codes = source_of(home).codes.get(qualname) or [plain(value).__code__]
         read = {name for code in codes for name in self._follow(code, home)}
-        return set() if name == "__init__" else read  # its attributes are not read by a call
+        return set() if name == "__init__" else read  # a call does not read what __init__ reads
 
     def _is_own(self, value: object, home: str, qualname: str) -> bool:
         if source_of(home).defines(qualname):
             return is_defined_there(value, home, qualname)
-        # A class attribute can be a function of another name, like Module.__call__.
+        # A class attribute can be a function with another name, such as Module.__call__.
         return is_written_in(value, home) and not home.startswith("transformers.")
 
     def _follow(self, code: CodeType, home: str) -> frozenset[str]:
-        """Follow names in a function's code; return the attributes that it reads from its first argument."""
+        """Follow the names in a function's code; return what it reads from its first argument, by name."""
         if home.startswith("transformers.") or home.startswith("torch.nn.modules."):
             named = _names_of(code)
             for name in sorted(named & vars(sys.modules[home]).keys()):
@@ -130,7 +130,10 @@ class LibraryCode:
         return _reads_of_self(code)
 
     def follow_name(self, home: str, name: str, named: set[str] | frozenset[str] = frozenset()) -> None:
-        """Follow a name in module `home`; `named`: names next to it, which may be its attributes."""
+        """Follow a name in module `home`.
+
+        named: other names in the same code, which may be its attributes.
+        """
         value, source = vars(sys.modules[home])[name], source_of(home)
         if isinstance(value, ModuleType):
             self._follow_module(value, named, depth=3)
@@ -154,7 +157,7 @@ class LibraryCode:
             self._replaced(f"{home}.{name}", value)
 
     def follow_torch(self, named: set[str]) -> None:
-        """Follow torch functions and tensor methods with the names `named`."""
+        """Follow the torch functions and tensor methods whose names are in `named`."""
         self._follow_module(sys.modules["torch"], named, depth=3)
         self._follow_tensor_methods(named)
 
@@ -167,7 +170,7 @@ class LibraryCode:
             self.follow_class(value)
 
     def _follow_import(self, value: object, home: str, name: str) -> None:
-        """Compare an imported name with its origin, and follow it there."""
+        """Compare an imported name with its origin, and follow the name there."""
         for module, original in source_of(home).imports[name]:
             if module not in sys.modules:
                 continue
@@ -179,7 +182,7 @@ class LibraryCode:
             self._replaced(f"{home}.{name}", value)
 
     def _follow_module(self, module: ModuleType, named: set[str] | frozenset[str], depth: int) -> None:
-        """Follow torch attributes that the code may name."""
+        """Follow the torch attributes whose names are in `named`; depth: submodule levels."""
         package = module.__name__.split(".")[0]
         if package != "torch" or depth == 0:
             return
@@ -214,12 +217,12 @@ class LibraryCode:
         self.differs(where, value, _NATIVE, CONDENSED if is_rotation else _WAY_OUT)
 
     def differs(self, where: str, value: object, native: str, way_out: str) -> None:
-        """Add an alteration: `value` has taken the place of the library's own."""
+        """Add an alteration: `value` replaces the library's own object."""
         self.found.append(Alteration(where, f"is replaced by {described(value)}", native, way_out))
 
 
 def _is_torchs(value: object, name: str) -> bool:
-    """Return True if torch itself has this callable under this name."""
+    """Return True if the value, under this name, is torch's own, or is not callable."""
     if isinstance(value, BuiltinFunctionType):
         return value.__name__ == name
     if isinstance(value, FunctionType):
@@ -230,7 +233,7 @@ def _is_torchs(value: object, name: str) -> bool:
 
 
 def _is_imported(value: object, home: str, name: str) -> bool:
-    """Return True if the file of `home` imports the value from another package than torch."""
+    """Return True if `home`'s file imports the value from another package than torch."""
     return any(
         module.split(".")[0] != "torch" and vars(sys.modules.get(module, object)).get(original or "") is value
         for module, original in source_of(home).imports.get(name, ())
@@ -248,7 +251,7 @@ def _names_of(code: CodeType) -> frozenset[str]:
 
 @functools.cache
 def _reads_of_self(code: CodeType) -> frozenset[str]:
-    """Return the attributes that a function reads from its first argument."""
+    """Return the attribute names that a function reads from its first argument."""
     if not code.co_argcount or not code.co_flags & inspect.CO_OPTIMIZED:
         return frozenset()
     read: set[str] = set()
@@ -263,7 +266,7 @@ def _reads_of_self(code: CodeType) -> frozenset[str]:
 
 
 def follow_tables(code: LibraryCode, implementation: str) -> None:
-    """Follow the attention, the mask and the loss that transformers' tables name."""
+    """Follow attention, mask and loss, which transformers looks up in tables."""
     _follow_attention(code, implementation)
     _check_mask(code, implementation)
     loss = _table("transformers.loss.loss_utils", "LOSS_MAPPING")
@@ -277,7 +280,7 @@ def follow_tables(code: LibraryCode, implementation: str) -> None:
 
 
 def follow_builders(code: LibraryCode, activation: str) -> None:
-    """Follow the activation and the rotation that a model which is still to be built finds in tables."""
+    """Follow activation and rotation, which a model that is still to be built looks up in tables."""
     table = _table("transformers.activations", "ACT2FN")
     kind = dict.get(table, activation) if isinstance(table, dict) else None
     words, classes = _ACTIVATIONS[activation]
@@ -294,7 +297,7 @@ def follow_builders(code: LibraryCode, activation: str) -> None:
 
 
 def is_causal_lm_loss(value: object) -> bool:
-    """Return True for transformers' next-token cross entropy."""
+    """Return True if `value` is transformers' next-token cross entropy."""
     return is_defined_there(value, "transformers.loss.loss_utils", "ForCausalLMLoss")
 
 
@@ -305,7 +308,7 @@ def _follow_attention(code: LibraryCode, implementation: str) -> None:
     where = f'transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["{implementation}"]'
     value, home = table.get(implementation), _ATTENTION.get(implementation)
     if home is None and "/" in implementation and isinstance(value, functools.partial):
-        home, value = _FLASH, value.func  # transformers' own function calls a kernel of the hub
+        home, value = _FLASH, value.func  # transformers' own function, which calls a kernel from the hub
     if home is None:
         found = "is not there" if value is None else f"is {described(value)}"
         code.found.append(Alteration(where, found, _CAUSAL, _USE_SDPA))
@@ -320,7 +323,7 @@ def _check_mask(code: LibraryCode, implementation: str) -> None:
     value = (_table(home, "ALL_MASK_ATTENTION_FUNCTIONS") or {}).get(implementation)
     kind = _MASKS.get(implementation, "flash_attention_mask" if "/" in implementation else "?")
     name = getattr(value, "__name__", "")
-    # Without a value, the release has no such table, or transformers itself refuses the name.
+    # If there is no value, the release has no such table, or transformers itself rejects the name.
     if value is not None and not (name.startswith(kind) and is_defined_there(value, home, name)):
         where = f'{home}.ALL_MASK_ATTENTION_FUNCTIONS["{implementation}"]'
         code.differs(where, value, _CAUSAL, _USE_SDPA)

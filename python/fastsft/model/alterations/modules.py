@@ -1,4 +1,4 @@
-"""Compare a given model's modules with a fresh model that has the same configuration."""
+"""Compares a given model's modules with a fresh model that has the same configuration."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-ROTATION = "model.model.rotary_emb"  # module_rotation.py compares its numbers
-# Attributes that a call reads and that change no result, or that module_settings.py compares.
+ROTATION = "model.model.rotary_emb"  # module_rotation.py compares its frequencies
+# Attributes that a call reads, but which change no result or are compared by module_settings.py.
 _NOT_COMPARED = {"training", "config", "gradient_checkpointing", "layer_idx", "norm_type", "inplace", CAP}
-# Attributes that count whatever method reads them: a replaced method is not followed.
+# Attributes that are compared even if no followed method reads them, because replaced methods are not
+# followed.
 _ALWAYS_COMPARED = {
     "scaling", "is_causal", "num_key_value_groups", "sliding_window", "attention_dropout", "variance_epsilon",
     "eps", "offset", "max_norm", "scale_grad_by_freq", "sparse",
 }  # fmt: skip
-# General settings that a model is built with. The others are about tasks and generation, where transformers
-# refuses some values, also of a configuration that a script has changed since.
+# General settings that a model is built with. The other general settings are about tasks and generation:
+# transformers rejects some of their values, even if a script has only set them later.
 _BUILT_WITH = {"model_type", "pad_token_id", "tie_word_embeddings"}
 _ROTATION_SETTINGS = {"rope_theta", "rope_scaling", "rope_parameters"}  # ROTATION is not compared with these
-_ROUNDING = 2.0**-7  # relative, of a buffer that model.to() has cast to a narrow type
+_ROUNDING = 2.0**-7  # relative error of a buffer that model.to() has rounded to 16 bits
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
-# Methods that transformers' Trainer calls on the whole model around a step.
+# The whole model's methods that transformers' Trainer calls before and after a step.
 _CALLED_BY_TRAINER = {"parameters", "named_parameters", "zero_grad"}
-# accelerate's hooks of a model that device_map spreads: they move inputs and weights, and compute nothing.
+# accelerate's hooks on a model that device_map distributes: they move inputs and weights, but compute
+# nothing.
 _MOVING = ("AlignDevicesHook", "CpuOffload", "UserCpuOffloadHook", "SequentialHook", "ModelHook")
 _ABSENT = object()
 _OTHER_MODULE = "give a model with the library's own modules, or train with transformers' Trainer"
@@ -47,7 +49,7 @@ _NO_DROPOUT = "load the model with this dropout 0.0, or train with transformers'
 
 
 class ModulePair(NamedTuple):
-    """A given module, its path as a script writes it, and the fresh module at the same place."""
+    """A given module, its path as a script writes it, and the fresh module with the same path."""
 
     path: str
     given: nn.Module
@@ -67,10 +69,10 @@ def fresh_model(model: PreTrainedModel, config: Mapping[str, Any]) -> PreTrained
 
 
 class ComparedModules:
-    """The modules of `model` paired with those of `fresh`.
+    """Pairs of modules with the same path in `model` and `fresh`.
 
-    `found`: modules and parameters of another class, added or missing; their inside is not looked at.
-    `equal`: names of replacements that compute the same.
+    found: modules and parameters of another class, added or missing; modules inside these are not compared.
+    equal: names of replacements that compute the same.
     """
 
     def __init__(self, model: nn.Module, fresh: nn.Module) -> None:
@@ -119,7 +121,7 @@ class ComparedModules:
 
 
 def uncompiled_module(module: nn.Module) -> nn.Module:
-    """Return the module inside of torch.compile's wrapper, which computes the same."""
+    """Return the module inside torch.compile's wrapper, which computes the same."""
     while type(module).__name__ == "OptimizedModule" and is_written_in(
         type(module).__init__, "torch._dynamo"
     ):
@@ -128,9 +130,9 @@ def uncompiled_module(module: nn.Module) -> nn.Module:
 
 
 def other_attributes(pairs: list[ModulePair], code: LibraryCode, *, training: bool) -> Iterator[Alteration]:
-    """Yield attributes that a call reads and buffers that differ from the fresh module's.
+    """Yield attributes and buffers that a call reads and that differ from the fresh module's.
 
-    training: compare dropout, too.
+    training: also compare dropout.
     """
     for path, given, fresh in pairs:
         if path == ROTATION:
@@ -151,7 +153,7 @@ def other_attributes(pairs: list[ModulePair], code: LibraryCode, *, training: bo
 
 
 def other_configurations(pairs: list[ModulePair]) -> Iterator[Alteration]:
-    """Yield modules that read another configuration object than the model, whose changes would count."""
+    """Yield modules with their own configuration object, which changes to model.config do not reach."""
     _, model, fresh_root = pairs[0]
     for path, given, fresh in pairs:
         is_shared = vars(fresh).get("config") is fresh_root.config
@@ -163,7 +165,7 @@ def other_configurations(pairs: list[ModulePair]) -> Iterator[Alteration]:
 
 
 def replaced_on_modules(pairs: list[ModulePair], code: LibraryCode) -> Iterator[Alteration]:
-    """Yield methods and functions that were set on one module; equal replacements go to `code`."""
+    """Yield methods and functions that were set on single modules; equal replacements are added to `code`."""
     for path, given, _ in pairs:
         read = _CALLED | code.reads.get(type(given), set())
         if given is pairs[0].given:
@@ -183,7 +185,7 @@ def replaced_on_modules(pairs: list[ModulePair], code: LibraryCode) -> Iterator[
 
 
 def _is_replaced(module: nn.Module, name: str) -> bool:
-    """Return True if the attribute hides another function than itself."""
+    """Return True if the attribute `name` hides another function in the class."""
     value, own = vars(module)[name], inspect.getattr_static(type(module), name, None)
     if name == "_compiled_call_impl":
         return value is not None and not _is_own_method(uncompiled(value), module, "_call_impl")
@@ -195,13 +197,13 @@ def _is_replaced(module: nn.Module, name: str) -> bool:
 
 
 def _is_own_method(value: object, module: nn.Module, name: str) -> bool:
-    """Return True for the class's own method bound to the module, as `m.forward = m.forward` leaves it."""
+    """Return True for the class's own method bound to the module, as after `m.forward = m.forward`."""
     own = inspect.getattr_static(type(module), name, None)
     return isinstance(value, MethodType) and value.__self__ is module and value.__func__ is own
 
 
 def _only_moves(module: nn.Module, name: str, value: object) -> bool:
-    """Return True for a forward that accelerate wraps to move inputs and weights between devices."""
+    """Return True for a forward that accelerate wraps only to move inputs and weights between devices."""
     hook = vars(module).get("_hf_hook")
     if name != "forward" or hook is None or not isinstance(value, functools.partial):
         return False
@@ -228,9 +230,9 @@ def _is_librarys(kind: type) -> bool:
 
 
 def _may_replace(kind: type, built: type) -> bool:
-    """Return True if a `kind` may stand at a place where the library's classes now build a `built`.
+    """Return True if a module with class `kind` may be in a place for which the library now builds a `built`.
 
-    They may have been patched, or reloaded, after the model was built.
+    The two can differ because the library was patched or reloaded after the model was built.
     """
     names = {f"{each.__module__}.{each.__qualname__}" for each in (kind, built)}
     if len(names) == 1 or any(names <= set(same) for same in SAME_ACTIVATIONS):
@@ -258,10 +260,10 @@ def _child_path(path: str, name: str) -> str:
 
 
 def _values(name: str, given: nn.Module, fresh: nn.Module) -> tuple[object, object]:
-    """Return the attribute of the module and the value that is expected; equal ones if it is no value."""
+    """Return the module's attribute and the expected value; a pair of equal values if it is a function."""
     value = vars(given).get(name, _ABSENT)
     expected = vars(fresh).get(name, getattr(type(given), name, _ABSENT))
-    if name == "offset" and expected is _ABSENT:  # a fused norm's own setting
+    if name == "offset" and expected is _ABSENT:  # a setting that only the fused norm has
         expected = 0.0
     is_unset = value is _ABSENT or expected is _ABSENT
     if name[0] == "_" or is_unset or callable(value) or callable(expected) or isinstance(expected, property):
@@ -283,7 +285,7 @@ def _is_dropout(name: str, module: nn.Module) -> bool:
 
 
 def _is_rounded(value: Any, expected: Any) -> bool:
-    """Return True for the expected numbers, rounded to whatever type."""
+    """Return True if `value` has the expected numbers, perhaps rounded to another dtype."""
     if value is None or value.shape != expected.shape:
         return False
     return bool(value.detach().float().cpu().allclose(expected.float(), rtol=_ROUNDING, atol=0.0))

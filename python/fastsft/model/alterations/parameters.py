@@ -1,4 +1,4 @@
-"""Check the tensors of a given model: their classes, their memory, and their shapes when they are saved."""
+"""Checks of a given model's tensors: their classes, their memory, and their shapes when they are saved."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-# Libraries whose classes of tensors hold and move weights, and compute nothing.
+# Libraries whose tensor classes store and move weights, but compute nothing.
 _LIBRARIES = ("torch", "transformers", "accelerate", "bitsandbytes", "deepspeed", "peft")
-# Methods by which a tensor is made, shown and copied.
+# Methods that create, print or copy a tensor.
 _HARMLESS = {
     "__new__", "__init__", "__init_subclass__", "__repr__", "__str__", "__format__", "__hash__", "__dir__",
     "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__",
@@ -31,7 +31,7 @@ _Range = tuple[str, int, int, str, "torch.Tensor"]  # device, first byte, end, p
 
 
 def other_classes(model: nn.Module) -> Iterator[Alteration]:
-    """Yield parameters and buffers of a script's class, which hides a method of torch that would compute."""
+    """Yield parameters and buffers of a class that overrides a method of torch's which may compute."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     for name, tensor in named:
         for where in _hiding(type(tensor)):
@@ -52,7 +52,7 @@ def _hiding(kind: type) -> Iterator[str]:
 
 
 def shared_parameters(model: PreTrainedModel) -> Iterator[Alteration]:
-    """Yield weights that share memory: the engine ties head and embedding by the configuration, no others."""
+    """Yield weights that share memory; the engine only ties head and embedding, by the configuration."""
     yield from _overlapping(model)
     table, head = getattr(model.model.embed_tokens, "weight", None), getattr(model.lm_head, "weight", None)
     said = bool(model.config.tie_word_embeddings)
@@ -67,7 +67,7 @@ def shared_parameters(model: PreTrainedModel) -> Iterator[Alteration]:
 
 
 def _overlapping(model: PreTrainedModel) -> Iterator[Alteration]:
-    """Yield the later of every two parameters whose bytes overlap; tied weights are one parameter."""
+    """Yield each parameter that overlaps an earlier one in memory; tied weights are one parameter."""
     ranges = []
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.is_meta or not parameter.numel():
@@ -81,7 +81,7 @@ def _overlapping(model: PreTrainedModel) -> Iterator[Alteration]:
         first, last = _bytes_of(parameter)
         ranges.append((str(parameter.device), first, last, where, parameter))
     ranges.sort(key=lambda each: each[:2])
-    widest = None  # the range so far that ends last
+    widest = None  # the range so far with the largest end
     for each in ranges:
         if widest is not None and each[0] == widest[0] and each[1] < widest[2]:
             yield from _shared(each, widest)
@@ -102,7 +102,7 @@ def _shared(each: _Range, other: _Range) -> Iterator[Alteration]:
 
 
 def _overlaps_itself(parameter: torch.Tensor) -> bool:
-    """Return True if two elements may share a place: a stride is within the extent of smaller strides."""
+    """Return True if two elements may share memory: a stride is within the extent of smaller strides."""
     reached = 0
     for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
         if size > 1:
@@ -113,7 +113,7 @@ def _overlaps_itself(parameter: torch.Tensor) -> bool:
 
 
 def _bytes_of(parameter: torch.Tensor) -> tuple[int, int]:
-    """Return the address of the first byte of its elements, and the end of the last."""
+    """Return the address of the first byte of the parameter's elements, and the end of the last."""
     last = sum(stride * (size - 1) for stride, size in zip(parameter.stride(), parameter.shape, strict=True))
     first = parameter.data_ptr()
     return first, first + (last + 1) * parameter.element_size()
@@ -122,9 +122,10 @@ def _bytes_of(parameter: torch.Tensor) -> tuple[int, int]:
 def check_parameters(
     named: Iterable[tuple[str, torch.Tensor]], built: Mapping[str, tuple[int, ...]], caller: str
 ) -> None:
-    """Raise a ValueError for a parameter that is not in `built`, the engine's names and shapes.
+    """Raise a ValueError for a parameter that differs from `built`, the engine's names and shapes.
 
-    caller: the begin of the message. Weights alone are saved: nothing else of the modules counts.
+    caller: prefix for the message. Only parameters are checked, because a save writes nothing else of the
+    modules.
     """
     now = dict(named)
     for name in [*built, *now]:

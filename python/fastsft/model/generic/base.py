@@ -1,4 +1,4 @@
-"""GenericBase: a CausalLM whose forward and backward transformers computes; shards stay the engine's."""
+"""GenericBase: a CausalLM whose forward and backward transformers computes; the engine has the shards."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from fastsft.runtime.messages import warn_once
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Settings with which classes add a loss to the next token's: router balance, logit size.
+# Settings that make classes add another loss to the next token's: router balance, logit size.
 _LOSSES = ("output_router_logits", "z_loss_coefficient")
 
 
 class GenericBase(CausalLM):
-    """The methods in which a generic model differs from a native one.
+    """The CausalLM methods that differ for the generic engine.
 
-    Derived classes say how the transformers model is made: GenericCausalLM from a directory,
+    Derived classes define how the transformers model is made: GenericCausalLM from a directory,
     GenericLoadedModel from a given object.
     """
 
@@ -54,20 +54,20 @@ class GenericBase(CausalLM):
         raise NotImplementedError
 
     def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Set the model's values that are in no unit, and return it."""
+        """Set the model's values that no unit has, and return the model."""
         return model
 
     @cached_property
     def _meta(self) -> GenericModel:
-        """The model without weights, for shapes, units and plans."""
+        """The model without weights, from which shapes, units and plans are read."""
         model = self._empty(torch.float32)
-        text = model.config.get_text_config().to_dict()  # with its class's defaults
+        text = model.config.get_text_config().to_dict()  # complete with its class's defaults
         check_config(text, f"{type(model).__name__}.config")
         return GenericModel(model, device="meta", recompute=False, unreached=self._find_unreached(model))
 
     @property
     def unreached(self) -> Unreached:
-        """Parameters without a gradient, to which weight decay does not apply."""
+        """Parameters that get no gradient, and to which weight decay does not apply."""
         return self._meta.unreached
 
     def _find_unreached(self, model: PreTrainedModel) -> Unreached:
@@ -75,7 +75,7 @@ class GenericBase(CausalLM):
 
     @property
     def engine_words(self) -> str:
-        """The engine's line on the start page."""
+        """The line about the engine on the start page."""
         kind = type(self._meta.model).__name__
         rows = "no padding" if self.why_padded is None else f"rows right-padded by length: {self.why_padded}"
         return f"generic, {kind} of transformers ({self.why_generic}); {rows}{self._unreached_words()}"
@@ -163,10 +163,10 @@ class GenericBase(CausalLM):
         return GenericForm(self._meta, stored)
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Refuse nothing: patched torch and transformers code is part of the passes here."""
+        """Check nothing, because the passes include any patches of torch and transformers."""
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return operations per token (6 a parameter) and per token pair, and 1.0 if rows are padded."""
+        """Return operations per token (6 per parameter) and per token pair, and 1.0 if rows are padded."""
         sizes = self._sizes(4)
         count = sum(info.numel for info in self._parameters())
         return 6.0 * count, 12.0 * sizes.blocks * sizes.hidden, float(self.why_padded is not None)
@@ -208,7 +208,7 @@ class GenericBase(CausalLM):
 
 
 def check_config(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for settings, also in inner configurations, that would be trained differently."""
+    """Raise ValueError for settings, also in nested configurations, that fastsft would train differently."""
     if own_loss := _own_loss(config):
         name, value = own_loss
         raise ValueError(
@@ -224,7 +224,7 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
 
 
 def _own_loss(config: Mapping[str, Any]) -> tuple[str, object] | None:
-    """Return the dotted name and value of the first enabled setting in _LOSSES."""
+    """Return the dotted name and the value of the first enabled setting in _LOSSES."""
     for name, value in config.items():
         if name in _LOSSES and value:
             return name, value

@@ -1,7 +1,8 @@
-"""A transformers model's layers over the engine's units: gathered, prefetched and released around a call.
+"""A transformers model's layers over the engine's units, which are gathered and released around each layer.
 
-Block wraps a layer's forward method, to gather the layer's units and prefetch the next layer's before, and to
-release them after. In backward the layers come in reverse order; a layer's gradient is reduced at the end.
+Block wraps a layer's forward method. Before a call it gathers the layer's units and prefetches the next
+layer's; after the call it releases them. In backward the layers come in reverse order, and each layer's
+gradient is reduced at its end.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ Offsets = list[tuple[str, list[int], int]]  # name, shape, first element in the 
 
 
 class UnitParameters:
-    """The module parameters of an engine unit, trained or frozen.
+    """The module parameters of one engine unit, which is trained or frozen.
 
-    Between `gather` and `release` they view the gathered unit. Otherwise they are NaN in the right
-    shape, so that a computation outside shows. index: the unit's number among its kind.
+    Between `gather` and `release` they view the gathered unit. At other times they have the right shape but
+    are NaN, so that a computation with them is noticed. index: the unit's number among the trained or the
+    frozen units. infos: the parameters in the unit. offsets: each tensor's first element in the unit. nan: a
+    NaN scalar on the right device.
     """
 
     def __init__(
@@ -41,10 +44,11 @@ class UnitParameters:
             for info in infos
         ]
         self._units: _C.UnitAccess | None = None
-        self.parameters: list[nn.Parameter] = []  # those of buffers are in no module
+        self.parameters: list[nn.Parameter] = []  # those that stand for buffers are registered in no module
         for at, info in enumerate(infos):
             needs_gradient = trained and not info.is_constant
-            # .data gives each its own version counter: peft's parametrizations of experts write in place
+            # peft's parametrizations of experts write in place; .data gives each parameter its own version
+            # counter.
             parameter = nn.Parameter(nan.expand(info.shape).data, requires_grad=needs_gradient)
             if needs_gradient:
                 parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
@@ -54,7 +58,7 @@ class UnitParameters:
         self._set_buffers()
 
     def gather_flat(self, units: _C.UnitAccess) -> torch.Tensor:
-        """Return the flat unit, valid until `release`. Collective."""
+        """Return the unit's flat tensor, valid until `release`. Collective."""
         flat: torch.Tensor = (units.gather if self.is_trained else units.gather_frozen)(self.index)
         return flat
 
@@ -63,7 +67,7 @@ class UnitParameters:
         (units.prefetch if self.is_trained else units.prefetch_frozen)(self.index)
 
     def gather(self, units: _C.UnitAccess) -> None:
-        """Gather the unit and let the parameters view it. Collective."""
+        """Gather the unit and make the parameters view it. Collective."""
         self._units = units
         flat = self.gather_flat(units)
         for parameter, (offset, size), info in zip(self.parameters, self.ranges, self._infos, strict=True):
@@ -78,16 +82,19 @@ class UnitParameters:
         (units.release if self.is_trained else units.release_frozen)(self.index)
 
     def is_always_whole(self, units: _C.UnitAccess) -> bool:
-        """Return True if this rank has the whole unit all the time, so that its views stay valid."""
+        """Return True if this rank always has the whole unit, so that its views stay valid."""
         return bool(units.replicated if self.is_trained else not units.frozen_by_ranges)
 
     def reduce(self, units: _C.UnitAccess) -> None:
-        """Reduce the unit's gradient for this micro-batch; parameters without one get zeros. Collective."""
+        """Reduce the unit's gradient for this micro-batch; parameters without a gradient get zeros.
+
+        Collective.
+        """
         if self.is_trained:
             units.reduce(self.index, self.ranges)
 
     def add_gradient(self, units: _C.UnitAccess, at: int, gradient: torch.Tensor) -> None:
-        """Add `gradient` of parameter number `at` to the unit's flat gradient."""
+        """Add `gradient`, that of the parameter with index `at`, to the unit's flat gradient."""
         offset, size = self.ranges[at]
         target = units.gradient(self.index).narrow(0, offset, size).view(self._infos[at].shape)
         if units.adds_to_gradient(self.index, offset):
@@ -96,7 +103,7 @@ class UnitParameters:
             target.copy_(gradient)
 
     def _set_buffers(self) -> None:
-        """Set the modules' buffers from `parameters`, in the buffers' types."""
+        """Set the modules' buffers from `parameters`, in the buffers' dtypes."""
         for parameter, info in zip(self.parameters, self._infos, strict=True):
             if info.buffer is not None:
                 for module, name in info.owners:
@@ -113,7 +120,7 @@ class UnitParameters:
 
 
 class LayerParameters:
-    """A layer's parameters in a trained unit, a frozen one, or both; with UnitParameters' methods."""
+    """A layer's parameters, in a trained unit, a frozen unit, or both; with UnitParameters' methods."""
 
     def __init__(self, parts: list[UnitParameters]) -> None:
         self.parts, self.is_gathered = parts, False
@@ -140,7 +147,7 @@ class LayerParameters:
             part.reduce(units)
 
     def find(self, parameter: torch.Tensor) -> tuple[UnitParameters, int] | None:
-        """Return the parameter's unit and its number there."""
+        """Return the unit that has the parameter, and the parameter's index in it; None if no unit has it."""
         for part in self.parts:
             for at, own in enumerate(part.parameters):
                 if own is parameter:
@@ -149,15 +156,16 @@ class LayerParameters:
 
 
 _Output = torch.Tensor | tuple[torch.Tensor, ...] | list[torch.Tensor]
-# A weight view that autograd saves: its unit, offset, shape and strides.
+# A weight view that autograd saves, as (unit, offset, shape, strides).
 _SavedView = tuple[UnitParameters, int, torch.Size, tuple[int, ...]]
 
 
 class Block:
-    """Wraps the forward method of a layer's module. before, after: the neighbours, which are prefetched.
+    """Wrapper around a layer's forward method.
 
-    Autograd must not keep the released unit alive: either backward computes the layer again (recompute), or
-    saved weight views are stored as offsets and made anew from the unit that backward gathers.
+    before, after: the neighbouring layers, whose units are prefetched. Autograd must not keep a released unit
+    alive. Therefore backward either computes the layer again (recompute), or saved views of weights are
+    stored as offsets and made again from the unit that backward gathers.
     """
 
     def __init__(
@@ -171,16 +179,16 @@ class Block:
         self._forward = module.forward
         self.recompute = False
         self._units: _C.UnitAccess | None = None
-        self._open = 0  # calls whose backward is not done
+        self._open = 0  # calls whose backward has not finished
         self._is_reduced = False
         module.forward = self._call
 
     def begin(self, units: _C.UnitAccess) -> None:
-        """Begin a micro-batch."""
+        """Prepare for the next micro-batch."""
         self._units, self._open, self._is_reduced = units, 0, False
 
     def end(self) -> None:
-        """End a micro-batch, also after an error."""
+        """End a micro-batch, even after an error."""
         if self.parameters.is_gathered:
             self.parameters.release(self._access())
         self._units = None
@@ -190,13 +198,13 @@ class Block:
         return self._units
 
     def reduce(self) -> None:
-        """Reduce this micro-batch's gradient once; it is zero if nothing called the layer."""
+        """Reduce this micro-batch's gradient, once; it is zero if nothing called the layer."""
         if not self._is_reduced:
             self._is_reduced = True
             self.parameters.reduce(self._access())
 
     def _call(self, *args: object, **kwargs: object) -> _Output:
-        if self._units is None:  # outside of the engine's calls the weights are NaN
+        if self._units is None:  # outside a step the weights are NaN
             raise RuntimeError("a block of the generic engine was called outside of a step")
         self._gather(self._after)
         if not torch.is_grad_enabled():
@@ -219,7 +227,7 @@ class Block:
             return result
 
     def _saving_views_as_offsets(self) -> AbstractContextManager[object]:
-        """Let autograd save the unit's views as offsets, from which backward makes them anew."""
+        """Make autograd save the unit's views as offsets, from which backward makes the views again."""
         if self.parameters.is_always_whole(self._access()):
             return nullcontext()
         begins = {}
@@ -250,7 +258,7 @@ class Block:
             neighbour.prefetch(self._access())
 
     def _enter(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.requires_grad:  # without a gradient nothing would mark the end of backward
+        if not tensor.requires_grad:  # without a gradient, nothing would signal the end of backward
             tensor = tensor.detach().requires_grad_()
         return _Boundary.apply(tensor, self._end_backward)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -272,7 +280,7 @@ class _Context(Protocol):
 
 
 class _Boundary(torch.autograd.Function):
-    """The identity, which calls `on_gradient` when the tensor's gradient arrives."""
+    """The identity function; its backward calls `on_gradient` when the tensor's gradient arrives."""
 
     @staticmethod
     def forward(ctx: _Context, tensor: torch.Tensor, on_gradient: Callable[[], None]) -> torch.Tensor:
@@ -288,7 +296,7 @@ class _Boundary(torch.autograd.Function):
 def _change_first(
     args: tuple[object, ...], kwargs: dict[str, object], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Apply `change` to the first floating-point argument, the hidden states."""
+    """Apply `change` to the first floating-point argument, which is the hidden states."""
     for at, value in enumerate(args):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             return (*args[:at], change(value), *args[at + 1 :]), kwargs

@@ -1,4 +1,4 @@
-"""Model directories for the generic engine, with transformers' own classes or the directory's code."""
+"""Model directories for the generic engine: transformers' own classes, or code in the directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class GenericCausalLM(GenericBase):
-    """A directory whose class is any causal language model of transformers."""
+    """A model directory for any of transformers' causal language models."""
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         super().__init__(source_directory, config)
@@ -68,7 +68,7 @@ class GenericCausalLM(GenericBase):
         return match_names(self._meta.model, self._meta.units, self._files.tensors)
 
     def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Set the model's integer buffers from the files."""
+        """Set the model's integer buffers from the weight files."""
         for name in integer_buffers(model):
             if name not in self._match.buffers:
                 raise ValueError(f"{self.source_directory}: missing: {name}")
@@ -76,7 +76,7 @@ class GenericCausalLM(GenericBase):
         return model
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Let saves include the directory's tensors that the engine does not hold."""
+        """Make saves include the directory's tensors that the engine does not have."""
         self._tell_rest()
         if self.adapter_bytes() is None:
             carry_from_files(engine, self._files, [entry.name for entry in self.carried()])
@@ -90,7 +90,7 @@ class GenericCausalLM(GenericBase):
 
 
 class TrustedCausalLM(GenericCausalLM):
-    """A directory whose model class is code in it, run by --trust_remote_code and saved with the model."""
+    """A model directory whose class is code in it: --trust_remote_code runs it, and a save copies it."""
 
     runs_code = True
 
@@ -121,9 +121,9 @@ class TrustedCausalLM(GenericCausalLM):
 
 
 def read_code(directory: Path, classes: dict[str, Any]) -> dict[str, str]:
-    """Read the Python files with auto_map's classes, and the directory's files that they import.
+    """Read the Python files that define the classes in auto_map, and files in the directory that they import.
 
-    ValueError for a file that is missing or no regular file.
+    Return the texts by name. ValueError for a file that is no regular file.
     """
     from transformers.dynamic_module_utils import get_relative_imports
 

@@ -15,7 +15,7 @@ from fastsft.runtime.versions import library_major
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Errors that transformers classes raise for sizes and names that do not fit.
+# Errors that transformers classes raise for sizes and names that do not fit together.
 FAULTS = (
     *(ValueError, LookupError, TypeError, AttributeError, ImportError),
     *(RuntimeError, ArithmeticError, AssertionError),
@@ -23,9 +23,9 @@ FAULTS = (
 
 
 def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedModel:
-    """Make the causal language model for a config.json, in training mode, with parameters of `dtype`.
+    """Make the causal language model for a config.json, in training mode, with `dtype` parameters.
 
-    ValueError if transformers has no causal language model for it.
+    ValueError if transformers has no causal language model for the configuration.
     """
     from transformers import AutoModelForCausalLM
 
@@ -37,22 +37,25 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedMode
 
 
 def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel:
-    """Call `make` with parameters on the meta device. maker: names it in messages. ValueError if it fails."""
+    """Call `make` with parameters on the meta device. ValueError if it fails.
+
+    maker: the called code's name, for messages.
+    """
     try:
         with _without_initialisation(), _parameters_on_meta():
             model = make()
-    except Exception as error:  # the library's or the model's code may raise any class
+    except Exception as error:  # library and model code may raise any class
         raise ValueError(
             f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
-    model.tie_weights()  # transformers does it only when it initializes weights
+    model.tie_weights()  # transformers ties weights only when it initializes them
     check_model(model)
     model.train()
     return model
 
 
 def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
-    """Make transformers' configuration for a config.json. ValueError if it has none."""
+    """Make transformers' configuration object for a config.json. ValueError if transformers has none."""
     from transformers import AutoConfig
 
     own = ("model_type", "transformers_version")
@@ -75,7 +78,7 @@ def _without_initialisation() -> AbstractContextManager[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type; for a KeyError both."""
+    """Return the first line of an error's message, or the error's type; both for a KeyError."""
     if isinstance(error, KeyError):
         return f"{type(error).__name__}: {error}"[:200]
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[
@@ -102,7 +105,7 @@ def _parameters_on_meta() -> Iterator[None]:
 
 
 def check_model(model: PreTrainedModel) -> None:
-    """Raise ValueError for a model that the generic engine does not train."""
+    """Raise ValueError if the generic engine cannot train the model."""
     kind = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{kind} is an encoder-decoder; fastsft trains decoder-only language models")

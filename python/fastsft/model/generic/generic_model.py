@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _Tensors = list[tuple[str, list[int], bool, bool, bool, bool, int]]
-_TABLES = {"CTRLModel": "pos_encoding"}  # class: attribute with a table that is added to hidden states
+_TABLES = {"CTRLModel": "pos_encoding"}  # tables that are added to hidden states: class and attribute
 
 
 class GenericModel:
-    """Forward and backward by a transformers model whose parameters view the engine's units.
+    """Forward and backward for a transformers model whose parameters view the engine's units.
 
     model: made by `empty_model`. device: for weights and batches. recompute: compute layers again in
-    backward. packs: a micro-batch is one row (packing.py) instead of padded rows. rank: ranks draw different
-    numbers for dropout. unreached: parameters without gradients, which do not decay.
+    backward. packs: True if a micro-batch is one row (packing.py), False if it is padded rows. rank: this
+    rank, so that ranks draw different numbers for dropout. unreached: parameters without gradients, to which
+    weight decay does not apply.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class GenericModel:
         self.head = HeadLoss(model, self._outside)
 
     def for_engine(self) -> _C.GenericModel:
-        """Return `_C.Engine`'s argument `model`, which then owns this object."""
+        """Return `_C.Engine`'s argument `model`; the engine then owns this object."""
         return self._with_layout(self)
 
     def _with_layout(self, calls: GenericModel | None) -> _C.GenericModel:
@@ -87,12 +88,12 @@ class GenericModel:
         ]
 
     def parts(self, *, trained: bool) -> list[tuple[int, list[ParameterInfo]]]:
-        """Return the engine's trained or frozen units: number in `units`, and parameters."""
+        """Return the engine's trained or frozen units, as (index in `units`, parameters)."""
         parts = [(at, unit.part(trained=trained)) for at, unit in enumerate(self.units)]
         return [(at, part) for at, part in parts if part]
 
     def _parameters(self, nan: torch.Tensor) -> list[LayerParameters]:
-        """Put parameters that view the engine's units into the modules, for each of `units`."""
+        """Replace the modules' parameters by views into the engine's units; return them per unit."""
         parts: list[list[UnitParameters]] = [[] for _ in self.units]
         for trained, offsets in ((False, self.layout.frozen_places), (True, self.layout.places)):
             for index, (at, part) in enumerate(self.parts(trained=trained)):
@@ -107,9 +108,9 @@ class GenericModel:
         label_smoothing: float,
         loss: torch.Tensor,
     ) -> None:
-        """Add a micro-batch's loss to `loss` [1] float64, and its gradients to the units'. Collective.
+        """Add a micro-batch's loss to `loss`, float64 [1], and its gradients to the units'. Collective.
 
-        draws: seed, step and micro-batch, which seed dropout.
+        draws: seed, step and micro-batch, from which dropout is seeded.
         """
         with self._pass(units), self._seeded(draws):
             self.model.train()
@@ -133,7 +134,7 @@ class GenericModel:
                 self._loss(units, rows, labels, loss, fused=fused)
 
     def logits(self, units: _C.UnitAccess, batch: _C.Batch) -> torch.Tensor:
-        """Return logits [tokens, vocab_size] in float32. Collective."""
+        """Return logits, float32 [tokens, vocab_size]. Collective."""
         with self._pass(units), torch.no_grad(), self._rows(batch) as rows:
             self.model.eval()
             logits: torch.Tensor = self.model(**rows.inputs(), use_cache=False).logits
@@ -148,7 +149,7 @@ class GenericModel:
         *,
         fused: bool,
     ) -> torch.Tensor:
-        """Add the loss to `loss`; return the tensor from which backward starts."""
+        """Add the loss to `loss`; return the tensor on which to call backward."""
         if fused:
             return self.head.add_fused_loss(rows.inputs(), units, labels, loss)
         value = labels.cross_entropy(self.model(**rows.inputs(), use_cache=False).logits)
@@ -165,7 +166,7 @@ class GenericModel:
             yield row
 
     def _reduce_rest(self, units: _C.UnitAccess) -> None:
-        """Reduce unit 0, and layers that nothing called or whose backward did not reach their input."""
+        """Reduce unit 0, and layers that nothing called or whose input backward did not reach."""
         for block in reversed(self._blocks):
             block.reduce()
         self._outside.reduce(units)
@@ -186,7 +187,7 @@ class GenericModel:
 
     @contextmanager
     def _seeded(self, draws: tuple[int, int, int]) -> Iterator[None]:
-        """Seed torch for this micro-batch and rank, so that a resumed run draws the same numbers."""
+        """Seed torch by micro-batch and rank, so that a resumed run draws the same numbers."""
         name = ",".join(map(str, (*draws, self._rank)))
         seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
         devices = [self.device] if self.device.type == "cuda" else []
@@ -196,7 +197,7 @@ class GenericModel:
 
 
 def weight_of(module: nn.Module) -> torch.Tensor:
-    """Return an embedding's or linear's weight."""
+    """Return an embedding's or linear layer's weight."""
     weight = module.weight
     assert isinstance(weight, torch.Tensor)
     return weight
@@ -218,7 +219,7 @@ def _describe(info: ParameterInfo) -> _Tensors:
 
 
 def _set_tables(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Convert tensors that are neither parameters nor buffers, which transformers leaves in float32."""
+    """Convert tensors that are neither parameters nor buffers, and which transformers leaves in float32."""
     for module in model.modules():
         name = _TABLES.get(type(module).__name__, "")
         table = vars(module).get(name)

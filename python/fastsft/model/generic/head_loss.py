@@ -1,4 +1,4 @@
-"""The loss of targets: by an op that fuses head and cross entropy, or from logits if the head is special."""
+"""Loss of the targets: by an op that fuses head and cross entropy, or from logits if the head is special."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class HeadLoss:
-    """Replaces the head's forward while a loss is computed. parameters: unit 0, which has the head."""
+    """Replaces the head's forward while a loss is computed.
+
+    parameters: unit 0, which has the head's weight.
+    """
 
     def __init__(self, model: PreTrainedModel, parameters: LayerParameters) -> None:
         head = model.get_output_embeddings()
@@ -29,7 +32,10 @@ class HeadLoss:
             self._weight = parameters.find(self.head.weight)
 
     def can_fuse(self, device: torch.device) -> bool:
-        """Return True if the model's logits are the head's output; tried once with two tokens. Collective."""
+        """Return True if the model's logits are the head's output; tried once, with two tokens.
+
+        Collective.
+        """
         if self._can_fuse is None:
             self._can_fuse = self._returns_head_output(device)
         return self._can_fuse
@@ -60,7 +66,7 @@ class HeadLoss:
     def add_fused_loss(
         self, inputs: dict[str, torch.Tensor], units: _C.UnitAccess, labels: Labels, loss: torch.Tensor
     ) -> torch.Tensor:
-        """Add the loss to `loss`; return the tensor from which backward starts."""
+        """Add the loss to `loss`; return the tensor on which to call backward."""
         assert self.head is not None
         roots: list[torch.Tensor] = []
 
@@ -79,7 +85,10 @@ class HeadLoss:
     def run_op(
         self, rows: torch.Tensor, units: _C.UnitAccess, labels: Labels, loss: torch.Tensor, *, training: bool
     ) -> torch.Tensor | None:
-        """Add to `loss`; in training also add the weight's gradient to its unit and return that of `rows`."""
+        """Add to `loss`.
+
+        In training, return the gradient of `rows` and add the weight's gradient to its unit.
+        """
         assert self._weight is not None
         part, at = self._weight
         weight = part.parameters[at].data
@@ -110,14 +119,14 @@ class HeadLoss:
 
 
 class Labels:
-    """A micro-batch's targets: indices in the model's flat rows, token ids, loss weights."""
+    """A micro-batch's targets: their indices in the model's flat rows, token ids, and loss weights."""
 
     def __init__(self, batch: _C.Batch, token_indices: torch.Tensor, smoothing: float) -> None:
         self.token_indices = token_indices[batch.label_positions]
         self.targets, self.weights, self.smoothing = batch.targets, batch.token_weights, smoothing
 
     def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the weighted sum of cross entropies for logits [rows, width, vocabulary], in float32."""
+        """Return the weighted sum of float32 cross entropies for logits [rows, width, vocab_size]."""
         rows = logits.reshape(-1, logits.shape[-1]).index_select(0, self.token_indices).float()
         losses = functional.cross_entropy(rows, self.targets, reduction="none")
         if self.smoothing:
@@ -135,7 +144,7 @@ class _Context(Protocol):
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Runs the op, which computes gradients with the loss; backward returns that of the rows."""
+    """Runs the op, which computes gradients with the loss; backward returns the gradient of `rows`."""
 
     @staticmethod
     def forward(

@@ -1,6 +1,6 @@
 """Finds model code that depends on a row's length in a way that a trial on short rows cannot show.
 
-Parsed are the forward methods of the model's classes, and the methods and functions that they call.
+It parses the model classes' forward methods, and all methods and functions that they call.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CodeLine = tuple[str, int]  # file and line
 _RANGES = ("arange", "range", "linspace")
 _NUMBERS = ("size", "numel", "int", "min", "max")
 _BOUNDS = ("min", "max", "minimum", "maximum", "clamp", "split", "chunk", "narrow", "range", "tril", "triu")
-# Arguments that a model computes itself if they are None; the engine always gives position_ids.
+# Arguments that a model computes itself if they are None. The engine always passes position_ids.
 _GIVEN = ("position_ids", "cache_position")
 
 
 def unseen_length(model: PreTrainedModel, seen: Container[CodeLine], length: int) -> str | None:
-    """Return the reason why a trial says nothing about longer rows; None if it does.
+    """Return the reason why a trial says nothing about longer rows; None if it is valid for them.
 
-    model: the trial's small model. seen: lines with ranges over the length on which no result depends.
+    model: the trial's small model. seen: code lines with ranges over the length that change no result.
     length: the trial row's tokens.
     """
     for function, owners in _functions(model):
@@ -49,14 +49,17 @@ def unseen_length(model: PreTrainedModel, seen: Container[CodeLine], length: int
 
 @dataclass(frozen=True)
 class _Read:
-    """A use of a length. bound: the expression with which it is compared; None: a range over the length."""
+    """A use of a length in model code.
+
+    bound: the expression with which the length is compared; None if it is a range over the length.
+    """
 
     line: int
     text: str
     bound: ast.expr | None = None
 
     def value(self, model: PreTrainedModel, owners: list[nn.Module]) -> float | None:
-        """Return the largest value of `bound` in the model, 0 if it is no size; None for a range."""
+        """Return the largest value of `bound` in the model, 0 if it is no number; None for a range."""
         if self.bound is None:
             return None
         if isinstance(self.bound, ast.Constant):
@@ -68,7 +71,7 @@ class _Read:
 
 
 def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.Module]]]:
-    """Yield each function that forward passes call, with the modules whose method it is."""
+    """Yield each function that forward passes call, with the modules that have it as a method."""
     functions: dict[FunctionType, list[nn.Module]] = {}
     by_class: dict[type[nn.Module], list[nn.Module]] = {}
     for module in model.modules():
@@ -80,7 +83,7 @@ def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.M
 
 
 def _methods(kind: type[nn.Module], name: str) -> Iterator[FunctionType]:
-    """Yield the method `name` from the class and its bases."""
+    """Yield the method `name` in the class and its bases."""
     for base in kind.__mro__:
         if (method := _own(vars(base).get(name))) is not None:
             yield method
@@ -92,7 +95,7 @@ def _follow(
     owners: list[nn.Module],
     functions: dict[FunctionType, list[nn.Module]],
 ) -> None:
-    """Add a model's function, and the functions that it calls, to `functions`."""
+    """Add a model function, and the functions that it calls, to `functions`."""
     if function in functions and all(owner in functions[function] for owner in owners[:1]):
         return
     functions[function] = [*functions.get(function, ()), *owners]
@@ -105,7 +108,7 @@ def _follow(
 
 
 def _own(value: object) -> FunctionType | None:
-    """Return `value` if it is a function in the model's files; None for the libraries' own functions."""
+    """Return `value` if it is a function in the model's files; None for library functions."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType):
         return None
@@ -126,7 +129,7 @@ def _node(function: FunctionType) -> ast.FunctionDef | None:
 
 @cache
 def _definitions(file: str, module: str) -> dict[int, ast.FunctionDef]:
-    """Return the functions in a module's source by their first lines; empty without source."""
+    """Return the functions in a module's source by their first lines; empty if there is no source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]) if module in sys.modules else "")
     except (OSError, TypeError, SyntaxError):
@@ -147,14 +150,17 @@ def _reads(node: ast.FunctionDef) -> list[_Read]:
 
 @dataclass
 class _Reader(ast.NodeVisitor):
-    """Collects uses of lengths: numbers from shapes, and names that were computed from them."""
+    """Collects uses of lengths: numbers from shapes, and names computed from such numbers."""
 
     reads: list[_Read] = field(default_factory=list)
     _lengths: set[str] = field(default_factory=set)
-    _skipped: int = 0  # depth in branches for an argument that is None
+    _skipped: int = 0  # enclosing branches for an argument that is None
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Note variables that hold lengths; a call makes a tensor, unless it returns a number."""
+        """Record variables that have lengths.
+
+        A call's result is taken as a tensor, unless the function returns a number.
+        """
         value = node.value
         is_number = not isinstance(value, ast.Call) or _name(value.func) in _NUMBERS
         if is_number and self._is_length(value):
@@ -163,7 +169,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        """Ignore ranges in a branch for an argument that is None: it is given."""
+        """Ignore ranges in a branch for an argument that is None, because the engine passes it."""
         test = node.test
         is_skipped = (
             isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _name(test.left) in _GIVEN
@@ -177,7 +183,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(statement)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """Ignore errors: the model itself says that it cannot compute a row."""
+        """Ignore the statement, because the model then reports itself that it cannot compute a row."""
 
     def visit_Call(self, node: ast.Call) -> None:
         """Collect ranges over lengths, and calls that bound lengths."""
@@ -191,7 +197,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Collect comparisons between length and size."""
+        """Collect comparisons between a length and a size."""
         sides = [node.left, *node.comparators]
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and any(map(self._is_length, sides)):
             self._bound(node, sides)
@@ -210,9 +216,9 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _bound(self, node: ast.expr, given: list[ast.expr], *, by_name: bool = True) -> None:
-        """Collect sizes among `given`: numbers and, by_name, attributes.
+        """Collect the sizes among `given`: numbers and, if by_name, attributes.
 
-        In slices and divisions attributes are mostly feature sizes.
+        In slices and divisions, attributes are mostly feature sizes and no lengths.
         """
         for value in given:
             bound = value.operand if isinstance(value, ast.UnaryOp) else value
@@ -231,7 +237,10 @@ class _Reader(ast.NodeVisitor):
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:
-    """Return the assigned names; without the first of a shape's three or more numbers, the row count."""
+    """Return the assigned names.
+
+    Of a shape with three or more numbers, the first is left out, because it is the row count.
+    """
     if not isinstance(target, ast.Tuple):
         return [target]
     return target.elts[1:] if len(target.elts) > 2 else target.elts

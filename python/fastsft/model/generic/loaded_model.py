@@ -1,4 +1,4 @@
-"""GenericLoadedModel: a given transformers object, trained by its own forward and backward."""
+"""GenericLoadedModel: a given transformers object, trained by its own forward and autograd's backward."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class GenericLoadedModel(GenericBase, LoadedModel):
-    """Any causal language model of transformers, on any device.
+    """Any of transformers' causal language models, as a given object, on any device.
 
-    When built, the engine copies the modules with their hooks and replaced methods.
+    When the engine is built, it copies the modules with their hooks and replaced methods.
     """
 
     def _check_module(self, module: PreTrainedModel) -> None:
@@ -47,7 +47,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
         self._check_module(self.module)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors by the module's names, gathered in fp32. Collective."""
+        """Return all tensors by the names in the module, gathered in float32. Collective."""
         stored = super().state_dict()
         tensors = {}
         for name, (shape, parts) in self._stored.items():
@@ -72,7 +72,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
                     "save the model with save_pretrained, and give its directory"
                 )
         engine = super()._new_engine(options)
-        for name, in_files in buffer_names(self.module).items():  # integer buffers, which no unit has
+        for name, in_files in buffer_names(self.module).items():  # no unit has integer buffers
             carry_value(engine, in_files, self.module.get_buffer(name))
         return engine
 
@@ -85,12 +85,12 @@ class GenericLoadedModel(GenericBase, LoadedModel):
         return model
 
     def _convert_buffers(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
-        """Give buffers the types that they have when transformers makes the model in `dtype`."""
+        """Convert buffers to the dtypes that they have if transformers makes the model in `dtype`."""
         kind, config, before = type(self.module), copy.deepcopy(self.module.config), torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
             twin = empty_of(lambda: kind(config), kind.__name__)
-        except ValueError:  # a class that needs more than a configuration
+        except ValueError:  # the class needs more than a configuration
             return
         finally:
             torch.set_default_dtype(before)
@@ -117,7 +117,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
 
 
 def differs_from_class(module: nn.Module, fresh: nn.Module) -> bool:
-    """Return True if `module` has hooks, methods or module kinds that a `fresh` one does not have."""
+    """Return True if `module` has hooks, methods or module classes that a `fresh` one does not have."""
     kinds = {type(part) for part in fresh.modules()}
     return any(type(part) not in kinds or _is_changed(part) for part in module.modules())
 
@@ -136,7 +136,7 @@ def _is_changed(module: nn.Module) -> bool:
 
 
 def empty_copy(module: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Copy `module` with parameters on the meta device."""
+    """Copy `module`, with `dtype` parameters on the meta device."""
     memo: dict[int, object] = {}
     for parameter in module.parameters():
         empty = torch.empty(parameter.shape, dtype=dtype, device="meta")

@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 # A block's activations per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
 _HIDDEN_OF_BLOCK, _INNER_OF_BLOCK = 16, 4
-_SCORES = 2  # without a fused kernel attention keeps score and probability matrices
-KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps its activations
+_SCORES = 2  # without a fused kernel, attention keeps score and probability matrices
+KEEPS_ALL = ("none", "selective")  # recompute policies for which a block keeps its activations
 
 
 @dataclass(frozen=True)
 class ActivationSizes:
     """Sizes that determine a micro-batch's memory.
 
-    layout: for the state's memory. outside: elements in unit 0. summed: elements in a block's experts to
-    which peft adds adapters.
+    layout: the engine's units, for the state's memory. hidden, inner, heads: a block's sizes. blocks: how
+    many there are. vocab: embedding rows. outside: elements in unit 0. itemsize: bytes per element. summed:
+    elements in a block's experts to which peft adds adapters.
     """
 
     layout: _C.GenericModel
@@ -48,11 +49,11 @@ class ActivationSizes:
         return cls(layout, hidden, inner, heads, blocks, int(config.vocab_size), outside, itemsize)
 
     def whole_bytes(self) -> int:
-        """Return unit 0's bytes, which stays gathered throughout a micro-batch."""
+        """Return the bytes in unit 0, which stays gathered throughout a micro-batch."""
         return self.outside * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:
-        """Return bytes by kind for a micro-batch whose rows all have the length `longest`."""
+        """Return a micro-batch's bytes by kind, if all its rows have the length `longest`."""
         block = tokens * (_HIDDEN_OF_BLOCK * self.hidden + _INNER_OF_BLOCK * self.inner) * self.itemsize
         block += _SCORES * self.heads * tokens * longest * self.itemsize
         inputs = self.blocks * tokens * self.hidden * self.itemsize

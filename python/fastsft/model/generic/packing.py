@@ -1,8 +1,9 @@
 """Packing: a micro-batch as one row without padding, in which each conversation attends only to itself.
 
-transformers looks up attention and mask functions by name. `packed` sets a name that equals the model's own,
-so that its code takes the same branches, but that finds the functions here. They call the model's own
-functions for each conversation, which apply its windows, soft caps and scales.
+transformers looks up attention and mask functions in tables, by name. `packed` sets a name that equals the
+model's own, so that the model's code takes the same branches, but that is another key in the tables: it finds
+the functions here. These call the model's own functions for each conversation, which apply its windows, caps
+and scales.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from fastsft.model.generic.padding import Rows
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-IMPLEMENTATIONS = ("sdpa", "eager")  # others find packed sequences themselves
+IMPLEMENTATIONS = ("sdpa", "eager")  # other implementations find packed sequences themselves
 
 
 class NotPackedError(RuntimeError):
-    """A model that does not compute attention or its masks by these functions."""
+    """Error for a model that does not compute attention or its masks by this file's functions."""
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A row: input_ids, attention_mask, position_ids [1, tokens].
+    """A micro-batch as one row: input_ids, attention_mask and position_ids [1, tokens].
 
-    token_indices: the batch's tokens in the row. lengths: per conversation. is_whole: none is masked.
+    token_indices: where the micro-batch's tokens are in the row. lengths: each conversation's tokens.
+    is_whole: True if no token is masked.
     """
 
     input_ids: torch.Tensor
@@ -72,11 +74,14 @@ class _Name(str):
         return hash(("fastsft_packed", str(self)))
 
     def __ne__(self, other: object) -> bool:
-        return True  # transformers 4 looks eager attention up only if it is `!= "eager"`
+        return True  # transformers 4 looks eager attention up only if it is not "eager"
 
 
 class Masks:
-    """transformers' masks, for each conversation. A model may pass them on; other uses are NotPackedError."""
+    """The masks that transformers makes for each conversation.
+
+    A model may only pass them on; any other use raises NotPackedError.
+    """
 
     def __init__(self, lengths: list[int], masks: list[object], implementation: str) -> None:
         self.lengths, self.masks, self.implementation = lengths, masks, implementation
@@ -104,7 +109,7 @@ for _operator in (
 
 @contextmanager
 def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
-    """Let `model` compute `batch` in this context; backward may come later."""
+    """Make `model` compute `batch` in this context; the backward may run after it."""
     _register()
     config = model.config
     implementation = config._attn_implementation
@@ -119,7 +124,7 @@ def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
         _state.clear()
 
 
-_state: list[tuple[PackedBatch, str]] = []  # this pass's batch, and the model's implementation
+_state: list[tuple[PackedBatch, str]] = []  # the current pass's batch, and the model's implementation
 
 
 @cache
@@ -138,7 +143,7 @@ def _make_masks(**given: object) -> Masks:
 
     ((batch, implementation),) = _state
     make = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    made: dict[int, object] = {}  # without masked tokens, equally long masks are equal
+    made: dict[int, object] = {}  # by length: without masked tokens, equally long masks are equal
     masks = []
     for length, keys in zip(
         batch.lengths, torch.split(batch.attention_mask, batch.lengths, dim=1), strict=True
@@ -166,7 +171,7 @@ def _attend(
     attention_mask: object,
     **options: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attend in each conversation (an entry of ALL_ATTENTION_FUNCTIONS).
+    """Compute attention within each conversation (an entry of ALL_ATTENTION_FUNCTIONS).
 
     query, key, value: [1, heads, tokens, size].
     """

@@ -1,7 +1,7 @@
-"""Trials on a small model with the same class: may conversations be packed, and is its loss the usual one?
+"""Trials on a small model with the same class: can conversations be packed, and is its loss the usual one?
 
-Packed logits are compared with each conversation's own. To find models that count positions over the
-whole row, ranges over its length are multiplied by a large number, which must change nothing.
+Packed logits are compared with each conversation's own. To find models that count positions over the whole
+row, ranges over the row's length are multiplied by a large number, which must not change the logits.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from fastsft.runtime.messages import warn_once
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_LENGTHS = (19, 11, 26)  # each is above every switch of a small model; their sum above its positions
+_LENGTHS = (19, 11, 26)  # each above every switch of a small model, and their sum above its positions
 _MOST_PARAMETERS = 20_000_000
 _TOLERANCE = 1e-5
 _SHORT = 7  # row length at which a single visible token changes the logits
-_CAUSAL = 2e-5  # relative to the largest logit; a visible token changes more, 3e-4 through BERT's 12 layers
+_CAUSAL = 2e-5  # relative to the largest logit; a visible token changes more (3e-4 through BERT's 12 layers)
 _RANGES = (torch.arange, torch.cumsum, torch.Tensor.cumsum)
 _STRIDE = 10_007  # larger than any size in a configuration
 _LENGTH, _MASKED = 9, 2
-_TOKENS_OF_STEP = 11  # more than the micro-batch has
+_TOKENS_OF_STEP = 11  # targets in a step; more than the micro-batch has
 _LOSS_TOLERANCE = 2e-5
-_APART = 2e-4  # relative to the largest logit; positions in a row differ by more
+_APART = 2e-4  # relative to the largest logit; logits at different positions differ by more
 
 
 class NotCausalError(ValueError):
-    """A model whose tokens attend to later ones."""
+    """Error for a model whose tokens attend to later tokens."""
 
 
 class KeptStateError(ValueError):
-    """A model that keeps state from a call for the next."""
+    """Error for a model that keeps state from one call for the next."""
 
 
 class OtherLossError(ValueError):
-    """A model whose own loss is not the next token's."""
+    """Error for a model whose own loss is not the next token's."""
 
 
 def why_padded(make: Make, model: PreTrainedModel) -> str | None:
     """Return the reason why the model's conversations cannot be packed into a row; None if they can.
 
-    make: makes such a model from a configuration, with parameters on the meta device. NotCausalError if
-    tokens attend to later ones, KeptStateError if calls keep state, OtherLossError if the model's loss is not
-    the next token's.
+    make: makes a model with the same class from a configuration, with parameters on the meta device.
+    NotCausalError if tokens attend to later tokens, KeptStateError if a call keeps state, OtherLossError if
+    the model's loss is not the next token's.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -78,7 +78,7 @@ def why_padded(make: Make, model: PreTrainedModel) -> str | None:
 
 
 def with_values(model: PreTrainedModel) -> PreTrainedModel:
-    """Give `model` random weights on the CPU, large enough to tell tokens apart."""
+    """Set random weights on the CPU in `model`, large enough that logits tell tokens apart."""
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > _MOST_PARAMETERS:
         raise NotPackedError(f"a small model of it has {count:,} parameters still")
@@ -149,7 +149,7 @@ def _logits_packed(model: PreTrainedModel, row: PackedBatch, ranges: MultipliedR
         try:
             with ranges:
                 logits: torch.Tensor = model(**row.inputs(), use_cache=False).logits
-        except (IndexError, RuntimeError):  # a position as an index, unless the model fails without it, too
+        except (IndexError, RuntimeError):  # a changed position as an index, or an error in any case
             model(**row.inputs(), use_cache=False)
             raise NotPackedError("it computes with positions in the whole row") from None
     return logits[0]
@@ -168,7 +168,7 @@ def _logits_alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Batch:
-    """A micro-batch's tokens (Rows)."""
+    """A trial's micro-batch tokens (see Rows)."""
 
     input_ids: torch.Tensor
     cu_seqlens: torch.Tensor
@@ -177,7 +177,10 @@ class _Batch:
 
 
 def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
-    """Make three random conversations. masked: a token to which none attends."""
+    """Make three random conversations.
+
+    masked: a token to which no token attends; None for no masked token.
+    """
     ends = torch.tensor([0, *_LENGTHS]).cumsum(0).int()
     ids = torch.randint(0, vocabulary, (int(ends[-1]),))
     is_key = torch.ones(0 if masked is None else len(ids), dtype=torch.uint8)
@@ -186,15 +189,15 @@ def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
 
 
 class MultipliedRanges(TorchFunctionMode):
-    """Multiplies each range over `tokens` numbers, so that results that depend on it change, or fail.
+    """Multiplies each range over `tokens` numbers, so that results that depend on it change or fail.
 
-    So even a floor or window with thousands of tokens changes a short row's results.
+    Even for a short row, this changes the results of a floor or window with thousands of tokens.
     """
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
         self._tokens = tokens
-        self.lines: set[CodeLine] = set()  # with ranges that were multiplied
+        self.lines: set[CodeLine] = set()  # code lines with ranges that were multiplied
 
     def __torch_function__(
         self, function: Any, types: Any, given: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
@@ -208,10 +211,10 @@ class MultipliedRanges(TorchFunctionMode):
 
 
 def check_loss(model: PreTrainedModel) -> None:
-    """Raise OtherLossError if transformers' Trainer would train `model` for another loss.
+    """Raise OtherLossError if transformers' Trainer would train `model` with another loss.
 
-    A notice says if the model's loss ignores the step's target count: the Trainer then adds up the
-    means of micro-batches, or averages them.
+    A notice tells if the model's loss ignores the step's target count. transformers' Trainer then adds up
+    micro-batch means, or averages them.
     """
     vocabulary = int(model.config.get_text_config().vocab_size)
     ids = torch.randint(1, vocabulary, (1, _LENGTH))
@@ -246,7 +249,7 @@ def check_loss(model: PreTrainedModel) -> None:
 
 
 def _trainers_mean(model: PreTrainedModel) -> str:
-    """Describe how transformers' Trainer averages the loss, by its rule model_accepts_loss_kwargs."""
+    """Describe how transformers' Trainer averages the loss, by its rule for model_accepts_loss_kwargs."""
     parameters = inspect.signature(model.forward).parameters.values()
     takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
     if getattr(model, "accepts_loss_kwargs", takes_any):

@@ -1,4 +1,4 @@
-"""Right-padded rows, which every architecture takes, and checks for rows that a model cannot take."""
+"""Right-padded rows, which every architecture accepts, and checks for rows that a model cannot compute."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Rows(Protocol):
     """A micro-batch's tokens: _C.Batch, or a trial's.
 
-    input_ids [tokens] int64; cu_seqlens [conversations + 1] int32; is_key [tokens] uint8, or [0] if no token
-    is masked; max_seqlen: the longest conversation's tokens.
+    input_ids: int64 [tokens]. cu_seqlens: int32 [conversations + 1]. is_key: uint8 [tokens], or [0] if no
+    token is masked. max_seqlen: the longest conversation's tokens.
     """
 
     @property
@@ -39,7 +39,10 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """input_ids and attention_mask [rows, width]; token_indices: the batch's tokens in the flat rows."""
+    """A micro-batch as padded rows: input_ids and attention_mask [rows, width].
+
+    token_indices: where the micro-batch's tokens are in the flat rows.
+    """
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
@@ -91,7 +94,7 @@ _POSITIONS = (
     "positions to the model; leave the column out, and pad rows on the right: masked tokens at the start of "
     "a row count as positions"
 )
-# In some models a token whose keys are all masked attends to padding, so its loss depends on the batch.
+# In some models, a token whose keys are all masked attends to padding, so that its loss depends on the batch.
 _FIRST = (
     "attention_mask: the row begins with masked tokens; with the generic engine leave those tokens out, or "
     "set their labels and the next one to -100"
@@ -101,7 +104,7 @@ _FIRST = (
 def check_rows_for(
     model: PreTrainedModel, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError, naming the row, for a row in `dataset` that `model` cannot take.
+    """Raise ValueError, naming the row, if `model` cannot compute a row in `dataset`.
 
     numbers: row numbers in the user's data. training: rows without targets are skipped.
     """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-# peft inserts base_layer into adapted layers' names (for experts once per adapted parameter), and default.
+# peft inserts base_layer into adapted layers' names (for experts, once per adapted parameter), and default
+# into adapters' names.
 _LAYERS = re.compile(r"(?<=\.)base_layer\.(?=(?:base_layer\.)*[^.]+$)")
 _DEFAULT = re.compile(r"(?<=\.lora_[AB]\.)default\.(?=weight$)")
 

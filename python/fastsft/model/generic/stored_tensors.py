@@ -1,9 +1,9 @@
 """Maps a transformers model's parameters to the tensors of its weight files.
 
-transformers 5 has a parameter for all experts of a layer, parameters that are rows in a file's tensor, and
-other names in memory than in files. Its own conversion for saving is called with tensors on the meta device,
-whose views tell which elements become which file tensor. For a vision-text model's text decoder the
-conversion and the names are the whole model's (WholeModel).
+In transformers 5 one parameter has all experts in a layer, some parameters are rows of a file's tensor, and
+names in memory differ from names in files. To find the mapping, transformers' own conversion for saving is
+called with tensors on the meta device; the resulting views show which elements become which file tensor. For
+a vision-text model's text decoder, conversion and names are the whole model's (WholeModel).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _Shape = tuple[int, ...]
 _JOINING = (torch.cat, torch.concat, torch.concatenate)
-_ATTRIBUTE = "_fastsft_whole"  # on the text decoder's model
+_ATTRIBUTE = "_fastsft_whole"  # attribute on the text decoder's model
 
 
 @dataclass(frozen=True)
 class FileTensor:
-    """A tensor in files and engine, as part of a parameter.
+    """A tensor of the weight files that has a part of a transformers parameter, or the whole.
 
-    first: its first element in the parameter. file_order: its number among all file tensors. within: if the
-    tensor consists of several parameters, the first element of this one in it.
+    first: where it begins in the flat parameter. file_order: its number among all tensors of the files.
+    within: where the parameter begins in the flat tensor, if the tensor has several parameters; else None.
     """
 
     name: str
@@ -44,20 +44,21 @@ class FileTensor:
 
     @property
     def numel(self) -> int:
-        """Elements in the tensor."""
+        """Element count of the tensor."""
         return math.prod(self.shape)
 
     def part_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """Return this part of `parameter`, or of a tensor with its shape, as a view."""
+        """Return the tensor's part of `parameter`, or of a tensor with the same shape, as a view."""
         if tuple(parameter.shape) == self.shape:
             return parameter
         return parameter.view(-1).narrow(0, self.first, self.numel).view(self.shape)
 
 
 def stored_tensors(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict[str, tuple[FileTensor, ...]]:
-    """Return each parameter's file tensors, end to end. shapes: the parameters', in model order.
+    """Map each parameter to the file tensors that it consists of.
 
-    ValueError for a parameter that is not its file tensors end to end, row by row.
+    shapes: parameter shapes, in model order. ValueError if a parameter is not the concatenation of file
+    tensors.
     """
     whole = whole_model(model)
     if whole is None:
@@ -69,7 +70,7 @@ def stored_tensors(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict
 
 
 def buffer_names(model: PreTrainedModel) -> dict[str, str]:
-    """Return saved integer buffers' names in files, by their names in memory."""
+    """Map the name in memory of each saved integer buffer to its name in the weight files."""
     buffers = integer_buffers(model)
     if not buffers:
         return {}
@@ -93,7 +94,7 @@ def integer_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def name_in_memory(model: PreTrainedModel, name: str) -> str:
-    """Return a file tensor's name in memory; for a text decoder the name in the whole model."""
+    """Return a file tensor's name in memory; for a text decoder, its name in the whole model."""
     whole = whole_model(model)
     return older_renaming(model, name) if whole is None else whole.name_in_memory(name)
 
@@ -103,7 +104,7 @@ def _by_conversion(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict
         from transformers.core_model_loading import (
             revert_weight_conversion,
         )
-    except ImportError:  # transformers 4 has the same tensors in memory and in files
+    except ImportError:  # in transformers 4, files have the same tensors as memory
         return {
             name: (FileTensor(name, shape, file_order=at),) for at, (name, shape) in enumerate(shapes.items())
         }
@@ -127,7 +128,7 @@ def _parts(
     owners: Mapping[int, str],
     shapes: Mapping[str, _Shape],
 ) -> Iterator[tuple[str, FileTensor]]:
-    """Yield the parameter that contains the file tensor `name`, or those that the tensor contains."""
+    """Yield the parameters that have a part in the file tensor `name`, each with the FileTensor."""
     shape, within = tuple(tensor.shape), 0
     joined = getattr(tensor, "joined", None)
     for part in [tensor] if joined is None else joined:
@@ -174,7 +175,8 @@ def _storage(tensor: torch.Tensor) -> int:
 class _Tracer(torch.Tensor):
     """A meta tensor whose `contiguous` makes no copy, so that storage offsets locate views.
 
-    joined: the tensors that were concatenated along their first dimension, if it is such a result.
+    joined: the tensors whose concatenation along the first dimension made this one; None if it is another
+    result.
     """
 
     joined: list[torch.Tensor] | None = None
@@ -193,7 +195,10 @@ class _Tracer(torch.Tensor):
 
 @dataclass(frozen=True)
 class WholeModel:
-    """The vision-text model around a text decoder, without weights. in_files: all tensor names."""
+    """The vision-text model around a text decoder, without weights.
+
+    in_files: all tensor names in the files.
+    """
 
     model: PreTrainedModel
     in_files: Collection[str]
@@ -203,9 +208,9 @@ class WholeModel:
         return self._renamed(name)
 
     def name_in_files(self, in_memory: str, usual: str) -> str:
-        """Return the file name of the parameter `in_memory`, or of a part.
+        """Return the file name of the parameter `in_memory`, or its part.
 
-        usual: the name with which transformers would save it.
+        usual: the name under which transformers would save it.
         """
         return usual if usual in self.in_files else self._by_memory.get(in_memory, usual)
 
@@ -219,15 +224,16 @@ class WholeModel:
 
 
 def whole_model(model: nn.Module) -> WholeModel | None:
-    """Return the vision-text model around `model`, if there is one."""
+    """Return the vision-text model around `model`; None if there is none."""
     whole: WholeModel | None = vars(model).get(_ATTRIBUTE)
     return whole
 
 
 def as_part(text: PreTrainedModel, whole: WholeModel) -> PreTrainedModel:
-    """Give the modules in `text` their names in `whole`.
+    """Rename the modules in `text` as they are named in `whole`.
 
-    ValueError unless `text`, or its decoder next to a head with the same name, is one module there.
+    ValueError unless `whole` has exactly one module with `text`'s class, or one with its decoder's class and
+    a head with the same name.
     """
     if len(paths := _paths(whole.model, text)) == 1:
         part = _around(paths[0], text)
@@ -291,7 +297,7 @@ def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
 
 
 def older_renaming(model: PreTrainedModel, name: str) -> str:
-    """Return the name in memory by transformers 4's rules in the class; version 5 has none there.
+    """Return the name in memory by transformers 4's rules in the class; version 5 has no rules there.
 
     Source: `_get_key_renaming_mapping` of transformers 4.57.
     """
@@ -304,7 +310,7 @@ def older_renaming(model: PreTrainedModel, name: str) -> str:
 
 
 class _Around(nn.Module):
-    """A wrapper that gives a module a longer name, and passes calls and attributes on."""
+    """A wrapper that makes a module's name longer, and passes calls and attributes on."""
 
     def __init__(self, name: str, inside: nn.Module) -> None:
         super().__init__()

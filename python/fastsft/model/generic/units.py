@@ -1,4 +1,4 @@
-"""Divides a transformers model's parameters into units: one a layer, and one for everything else."""
+"""Divides a transformers model's parameters into units: one per layer, and one for everything else."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 
 @dataclass
 class ParameterInfo:
-    """A parameter or saved buffer: the first name, and all (module, attribute) owners.
+    """A parameter or a saved buffer.
 
-    decays: by transformers' Trainer. is_reached: gets gradients from text. is_adapter: in no model file.
-    is_constant: in a trained unit, but without updates. buffer: the type, for a buffer. stored: the tensors
-    in files and engine.
+    name: its first name in the model. decays: True if transformers' Trainer applies weight decay. is_reached:
+    True if it gets gradients from text. is_adapter: True if it is not in the model's files. is_constant: True
+    if it is in a trained unit, but never updated. buffer: a buffer's dtype; None for a parameter. owners: all
+    (module, attribute) that refer to it. stored: its tensors in engine and files.
     """
 
     name: str
@@ -42,30 +43,31 @@ class ParameterInfo:
 
     @property
     def numel(self) -> int:
-        """Elements in the parameter."""
+        """Element count of the parameter."""
         return math.prod(self.shape)
 
     @property
     def tensors(self) -> list[FileTensor]:
-        """The `stored` tensors that no earlier parameter has described."""
+        """The tensors in `stored` that begin with this parameter; the others are listed by an earlier one."""
         return [tensor for tensor in self.stored if not tensor.within]
 
     @property
     def is_decayed(self) -> bool:
-        """True if weight decay applies; transformers' Trainer skips parameters without gradients."""
+        """True if weight decay applies: transformers' Trainer skips parameters without gradients."""
         return self.decays and self.is_reached
 
     @property
     def is_embedding(self) -> bool:
-        """True if a module looks up rows in it."""
+        """True if an embedding module looks up rows in the parameter."""
         return any(isinstance(module, nn.Embedding) and short == "weight" for module, short in self.owners)
 
 
 @dataclass
 class Unit:
-    """Parameters that are gathered together. block: the layer's module; None for unit 0.
+    """Parameters that are gathered together.
 
-    The trained parameters are an engine unit, and the frozen ones another, which is never reduced.
+    block: the layer's module; None for unit 0. The trained parameters are one engine unit, and the frozen
+    parameters another, which is never reduced.
     """
 
     name: str
@@ -78,10 +80,10 @@ class Unit:
 
 
 def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
-    """Return unit 0, which has parameters outside all layers, and a unit for each layer in model order.
+    """Return unit 0, with the parameters outside all layers, and a unit for each layer in model order.
 
-    Parameters that two layers share, and tied weights, are in unit 0, once. Parameters without
-    requires_grad and saved buffers are constant; with adapters they are frozen.
+    Parameters that layers share, and tied weights, are in unit 0, once. Parameters without requires_grad and
+    saved buffers are constant, or frozen if the model has adapters.
     """
     blocks = _find_blocks(model)
     units = [Unit("outside", None), *(Unit(name, block) for name, block in blocks)]
@@ -117,7 +119,7 @@ def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
 
 
 def _check_joined(units: list[Unit], kind: str) -> None:
-    """Raise ValueError for file tensors with differently trained parts."""
+    """Raise ValueError if a file tensor's parts are trained in different ways."""
     seen: dict[str, tuple[object, ...]] = {}
     for unit in units:
         for info in unit.parameters:
@@ -131,7 +133,7 @@ def _check_joined(units: list[Unit], kind: str) -> None:
 
 
 def saved_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield a module's own parameters and saved floating-point buffers by name, in state_dict order."""
+    """Yield the module's own parameters and saved floating-point buffers by name, in state_dict order."""
     for short, parameter in module._parameters.items():
         if parameter is not None:
             yield short, parameter
@@ -150,7 +152,10 @@ def decaying_names(model: PreTrainedModel) -> set[str]:
 
 
 def _find_blocks(model: PreTrainedModel) -> list[tuple[str, nn.Module]]:
-    """Return the layers: outermost modules with `_no_split_modules` classes, else the largest ModuleList."""
+    """Return the layers: outermost modules of `_no_split_modules`, else the items of the largest list.
+
+    The largest list is the ModuleList with the most parameters.
+    """
     classes = set(getattr(model, "_no_split_modules", None) or ())
     blocks: list[tuple[str, nn.Module]] = []
     for name, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""Finds, by a trial on a small model, parameters that get no gradient from text; they must not decay."""
+"""Search, by a trial on a small model, for parameters that get no gradient from text and must not decay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastsft.model.generic.small_model import Make, small_model_of_all_layers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_ROWS, _LENGTH = 8, 24  # tokens enough for every expert, within a small model's positions
+_ROWS, _LENGTH = 8, 24  # enough tokens to reach every expert, within a small model's positions
 _OF_EXPERT = re.compile(r"(\.\d+\..*)\.\d+\.")  # a numbered module in a numbered layer
 _NUMBER = re.compile(r"\.\d+\.")
 _OF_ADAPTER = re.compile(r"\.lora_[AB]\.weight$")
@@ -25,10 +25,10 @@ _OF_ADAPTER = re.compile(r"\.lora_[AB]\.weight$")
 
 @dataclass(frozen=True)
 class Unreached:
-    """Parameters without a gradient.
+    """Parameters that get no gradient from text.
 
-    names: in the model without adapters. parts: the modules that have no others. fault: why the trial
-    failed; then there are no names.
+    names: as in the model without adapters. parts: modules whose parameters are all in `names`. fault: the
+    reason why the trial failed, in which case `names` is empty.
     """
 
     names: frozenset[str] = frozenset()
@@ -43,8 +43,8 @@ class Unreached:
 def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False) -> Unreached:
     """Find the model's parameters for which transformers' Trainer has no gradient.
 
-    make: makes a model with this class from a configuration, with parameters on the meta device. is_given:
-    `model` may have modules that its class does not make, and does not call.
+    make: makes a model with the same class from a configuration, with parameters on the meta device.
+    is_given: `model` may have additional modules that its class does not make and does not call.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -59,7 +59,7 @@ def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False
 
 
 def _outermost(name: str, others: list[str]) -> str:
-    """Return the outermost module in `name` that has none from `others`, with * for numbers; else `name`."""
+    """Return the outermost module in `name` without any from `others`, with * for numbers; else `name`."""
     ends = [at for at, sign in enumerate(name) if sign == "."]
     paths = (name[:end] for end in ends if not any(other.startswith(name[: end + 1]) for other in others))
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", next(paths, name))
@@ -76,7 +76,10 @@ def _without_gradient(model: PreTrainedModel) -> list[str]:
 
 
 def _of_experts(names: Collection[str], model: PreTrainedModel) -> list[str]:
-    """Return those `names` that belong to experts: the trial reached other entries in their list."""
+    """Return the `names` that belong to experts.
+
+    The trial missed them only by chance, because it reached other experts in the same list.
+    """
     named = model.named_parameters()
     reached = {_unnumbered(name) for name, parameter in named if parameter.grad is not None}
     return [name for name in names if _OF_EXPERT.search(name) and _unnumbered(name) in reached]

@@ -23,7 +23,7 @@ from fastsft.runtime.regular_files import file_inside, read_text
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Processor files, which transformers needs to open a vision-text model.
+# Processor files, without which transformers does not open a vision-text model.
 _PROCESSOR_FILES = (
     "processor_config.json",
     "preprocessor_config.json",
@@ -31,11 +31,11 @@ _PROCESSOR_FILES = (
     "image_processor_config.json",
     "chat_template.json",
 )
-_SAVED = ("float32", "bfloat16", "float16")  # types in which the engine saves
+_SAVED = ("float32", "bfloat16", "float16")  # dtypes in which the engine can save a tensor
 
 
 class VisionTextModel(GenericCausalLM):
-    """Computes transformers' causal language model of `text_config`, with names of the vision-text model."""
+    """The causal language model of `text_config`, with the tensor names of the whole vision-text model."""
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         super().__init__(source_directory, config)
@@ -55,7 +55,7 @@ class VisionTextModel(GenericCausalLM):
 
     @property
     def engine_words(self) -> str:
-        """The engine's line on the start page, with the sizes trained and not trained."""
+        """The line about the engine on the start page, with trained and frozen parameter counts."""
         rest = sum(entry.count for entry in self.carried())
         trained = sum(info.numel for info in self._parameters())
         return (
@@ -70,7 +70,7 @@ class VisionTextModel(GenericCausalLM):
 
     @property
     def _ties(self) -> bool:
-        """True if the vision-text model ties its head; its outer and text configurations may disagree."""
+        """True if the vision-text model ties its head; the flags of its two configurations may disagree."""
         whole = self._whole.model
         heads = [module for name, module in whole.named_modules() if name.rpartition(".")[2] == "lm_head"]
         return len(heads) == 1 and heads[0].weight is whole.get_input_embeddings().weight
@@ -98,10 +98,10 @@ class VisionTextModel(GenericCausalLM):
         return super()._engine_options(args, groups, recompute)
 
     def _tell_rest(self) -> None:
-        pass  # `engine_words` tells it on the start page
+        pass  # `engine_words` reports the rest on the start page
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Let saves keep also trained tensors' types that differ from most."""
+        """Make saves keep each trained tensor's dtype if it differs from the most frequent dtype."""
         super()._keep_rest(engine)
         for name, in_file in self._match.names.items() if self._keeps_types else ():
             dtype = DTYPES.get(self._files.tensors[in_file].dtype)
@@ -113,14 +113,14 @@ class VisionTextModel(GenericCausalLM):
 
     @cached_property
     def _in_files(self) -> frozenset[str]:
-        """Tensor names in the files; none if there is only a configuration, as for a plan."""
+        """Tensor names in the files; empty if there is only a configuration, as for a plan."""
         try:
             return frozenset(self._files.tensors)
         except ValueError:
             return frozenset()
 
     def _parts_of_rest(self) -> str:
-        """List the modules, such as model.vision_tower, with tensors that are not trained."""
+        """List the modules, such as model.vision_tower, that have tensors which are not trained."""
         paths = (self._whole.name_in_memory(entry.name).split(".")[:2] for entry in self.carried())
         return ", ".join(dict.fromkeys(".".join(path) for path in paths)) or "nothing"
 

@@ -1,7 +1,7 @@
-"""A generic model's weight files: matched to its tensors by name, loaded, and carried into saves.
+"""A generic model's weight files: matched to its tensors by name, loaded, and copied into saves.
 
-A name in the files may have the base model's prefix or not, may be a tied tensor's, and may be renamed
-by transformers on loading.
+A name in the files may or may not have the base model's prefix, may be a tied tensor's other name, and may be
+renamed by transformers on loading.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def load_generic_weights(
 ) -> None:
     """Fill the engine's master weights tensor by tensor. Collective.
 
-    ValueError lists tensors that are missing, unknown or wrongly shaped.
+    The ValueError lists tensors that are missing, unknown or have a wrong shape.
     """
     agreement = AllOrNone(f"loading {directory}")
     agreement.attempt(lambda: _fill(_C.WeightLoader(engine), model, units, directory))
@@ -53,7 +53,8 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
         warn_once(f"{name} of the files is a table that the model computes itself: not read")
     infos = (info for unit in units for info in unit.parameters if not info.is_adapter)
     expected = {tensor.name for info in infos for tensor in info.tensors}
-    # If tensors are missing, the loader names the unknown ones, too: they may be the same, renamed.
+    # If tensors are missing, the loader's error lists the unknown ones, too, which may be the same under
+    # other names.
     unknown = match.carried if expected - match.names.keys() else []
     for name in (*match.without_place, *unknown):
         if stored.tensors[name].dtype in DTYPES:
@@ -65,10 +66,10 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
 class NameMatch:
     """Weight file tensors by their use.
 
-    names: the model's name -> the file's. buffers: the same for integer buffers. copies: a file's name in
-    `names`, and the tied tensor's other name. tables: computed by the model. ignored: by
-    transformers. carried: unknown to the model, saved unchanged. without_place: a model's tensor under a
-    second name. missing: integer buffers that no file has.
+    names: name in the model to name in the files. buffers: the same for integer buffers. copies: pairs (file
+    name in `names`, further file name for the same tied tensor). tables: tensors that the model computes.
+    ignored: names that transformers ignores. carried: names that the model does not have, saved unchanged.
+    without_place: second names of tensors in `names`. missing: integer buffers that no file has.
     """
 
     names: dict[str, str]
@@ -82,7 +83,7 @@ class NameMatch:
 
 
 def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> NameMatch:
-    """Match all names `stored` in weight files to the model's tensors."""
+    """Match all names that weight files have (`stored`) to the model's tensors."""
     match = NameMatch(tensor_names(model, units, stored))
     prefix, tied = _prefix(model), aliases(model, units)
     for name, in_files in buffer_names(model).items():
@@ -112,7 +113,7 @@ def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, 
 
 
 def _ignored_patterns(model: PreTrainedModel) -> list[re.Pattern[str]]:
-    """Return name patterns that transformers ignores; none for a text decoder, whose rest is carried."""
+    """Return the name patterns that transformers ignores; none for a text decoder, which saves all names."""
     if whole_model(model) is not None:
         return []
     patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
@@ -124,7 +125,7 @@ def _prefix(model: PreTrainedModel) -> str:
 
 
 def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> dict[str, str]:
-    """Return the model's tensors that `stored` has: the model's name -> the file's."""
+    """Map the model's tensor names that `stored` has to the names in `stored`."""
     prefix = _prefix(model)
     by_memory = {name_in_memory(model, name): name for name in stored}
     aliases_of: dict[str, list[str]] = {}
@@ -149,7 +150,7 @@ def spellings(name: str, prefix: str) -> list[str]:
 
 
 def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
-    """Return tied tensors' other names: the alias -> the name that is trained and saved."""
+    """Map tied tensors' further names to the name under which the tensor is trained and saved."""
     names_of: dict[int, dict[str, str]] = {}
     for unit in units:
         for info in unit.parameters:
@@ -165,7 +166,7 @@ def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
 
 
 def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
-    """Return True for a buffer that the model computes, and some transformers releases saved."""
+    """Return True for a buffer that the model computes, and that some transformers releases saved."""
     buffers = {buffer for buffer, _ in model.named_buffers()}
     return any(spelling in buffers for spelling in spellings(name, prefix)) or name.endswith(
         (".attn.bias", ".attn.masked_bias")
@@ -173,7 +174,10 @@ def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
 
 
 class GenericForm:
-    """A generic model's WeightForm. meta: the model without weights."""
+    """A generic model's WeightForm.
+
+    meta: the model without weights.
+    """
 
     def __init__(self, meta: GenericModel, stored: StoredWeights) -> None:
         self._stored, self._shapes = stored, dict(parameter_shapes(meta))
@@ -216,9 +220,9 @@ def unit_layouts(meta: GenericModel) -> list[UnitLayout]:
 
 
 def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[str]) -> None:
-    """Let saves include the tensors `names` in `stored`.
+    """Make saves include the tensors in `stored` whose names are in `names`.
 
-    Safetensors stay open and are read at each save; pickled tensors are kept in memory.
+    Safetensors files stay open and are read at each save; pickled tensors are kept in memory.
     """
     for name in names:
         entry = stored.tensors[name]
@@ -230,7 +234,7 @@ def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[s
 
 
 def carry_value(engine: _C.Engine, name: str, value: torch.Tensor) -> None:
-    """Let saves include a copy of `value` under `name`."""
+    """Make saves include a copy of `value` under the name `name`."""
     data = bytes(bits_of(value.detach().cpu().contiguous()))
     _C.carry_values(engine, name, stored_dtype(value), list(value.shape), data)
 

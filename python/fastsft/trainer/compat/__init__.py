@@ -1,4 +1,4 @@
-"""Guards for a script that changes transformers, torch or the Trainer while fastsft trains.
+"""Checks for scripts that change transformers, torch or the Trainer, and names of transformers' Trainer.
 
-`python -m fastsft.train` runs without them: only fastsft's own code runs then.
+`python -m fastsft.train` runs without the checks, since no code of a script runs in its process.
 """

@@ -1,4 +1,4 @@
-"""The part of accelerate's Accelerator that training scripts ask a Trainer for."""
+"""The part of accelerate's Accelerator that training scripts use as `trainer.accelerator`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 class HasWeights(Protocol):
-    """A model."""
+    """A model with a state dictionary."""
 
     def state_dict(self) -> Mapping[str, torch.Tensor]:
-        """Return its tensors by name."""
+        """Return the model's tensors by name."""
 
 
 class StateDictType(Enum):
-    """torch's name of the one way in which weights are saved."""
+    """torch's enum, with its only member that fastsft supports: weights are saved whole."""
 
     FULL_STATE_DICT = "FULL_STATE_DICT"
 
 
 class FsdpPlugin:
-    """Settings for a save: a model is always written whole. Other settings have no effect."""
+    """Stand-in for accelerate's FSDP plugin, whose state_dict_type scripts set before a save."""
 
     state_dict_type = StateDictType.FULL_STATE_DICT
 
     def set_state_dict_type(self, state_dict_type: object = None) -> None:
-        """FULL_STATE_DICT, by name or as torch's member. ValueError for another one."""
+        """Accept FULL_STATE_DICT, by name or as torch's enum member. ValueError for any other type."""
         name = getattr(state_dict_type, "name", state_dict_type)
         if name not in (None, StateDictType.FULL_STATE_DICT.name):
             raise ValueError(
@@ -47,7 +47,7 @@ class FsdpPlugin:
 
 @dataclass(frozen=True)
 class AcceleratorState:
-    """The plugins that there are; deepspeed_plugin is always None."""
+    """Stand-in for accelerate's state, with its plugins; deepspeed_plugin is always None."""
 
     fsdp_plugin: FsdpPlugin | None
     deepspeed_plugin: None = None
@@ -59,9 +59,9 @@ class _Place(DistributedState):
 
 
 class Accelerator(_Place):
-    """Place of this rank, a barrier, and what scripts do around a save. Nothing else of accelerate's class.
+    """Stand-in for accelerate's class: numbers of this rank, a barrier, and methods that scripts use to save.
 
-    uses_fsdp: whether --fsdp asks for sharding. ValueError for attributes that are set.
+    uses_fsdp: whether --fsdp asks for sharding. Setting an attribute raises ValueError.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -72,17 +72,17 @@ class Accelerator(_Place):
 
     @property
     def state(self) -> AcceleratorState:
-        """State with an FSDP plugin if --fsdp is given."""
+        """Plugins of the run: an FSDP plugin if --fsdp is given."""
         return AcceleratorState(FsdpPlugin() if self.uses_fsdp else None)
 
     def unwrap_model(
         self, model: object, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
     ) -> Any:
-        """`model`: nothing is wrapped around it. Of a model of transformers, the caller's object."""
+        """Return the script's own model object if there is one, else `model`, which nothing wraps."""
         return getattr(model, "module", model)
 
     def get_state_dict(self, model: HasWeights, unwrap: bool = True) -> Mapping[str, torch.Tensor]:
-        """`model.state_dict()`: whole on every rank; collective for `trainer.model`."""
+        """Return `model.state_dict()`, complete on every rank. Collective for `trainer.model`."""
         return model.state_dict()
 
     def print(self, *words: object, **options: Any) -> None:
@@ -91,7 +91,7 @@ class Accelerator(_Place):
             print(*words, **options)
 
     def end_training(self) -> None:
-        """Do nothing: trackers are closed when `train` returns."""
+        """Do nothing, since trackers are closed when `train` returns."""
 
 
 _PRECISION = "ACCELERATE_MIXED_PRECISION"
@@ -99,10 +99,10 @@ _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 
 def check_accelerate_state(args: TrainingArguments, method: str) -> None:
-    """Raise ValueError if the environment or accelerate's state asks for another step than `args`.
+    """Raise ValueError if the environment or accelerate's state contradicts `args`.
 
-    They outlive the arguments that set them: TrainingArguments(bf16=True) of transformers leaves its variable
-    to later ones, and an Accelerator of the script its number format.
+    Both outlive the arguments that set them: TrainingArguments(bf16=True) of transformers sets a variable
+    that later arguments inherit, and an Accelerator of the script sets a shared mixed_precision.
     """
     where, precision = _precision()
     asked = next((name for name in ("bf16", "fp16") if getattr(args, name)), "no")
@@ -133,7 +133,7 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
 
 
 def _way_out(where: str, flag: str) -> str:
-    """Return how a script gets rid of the setting, which it may not know of."""
+    """Return advice on how to remove the setting `where`, which the script may not have set knowingly."""
     if where == _PRECISION:
         return (
             f'run os.environ.pop("{_PRECISION}") first: an earlier TrainingArguments({flag}=True) of this '
@@ -146,7 +146,10 @@ def _way_out(where: str, flag: str) -> str:
 
 
 def _precision() -> tuple[str, str]:
-    """Return the deciding setting and its number format: an Accelerator's, else the environment's."""
+    """Return the name and the value of accelerate's mixed_precision.
+
+    An existing Accelerator decides, else the environment variable.
+    """
     state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
     shared = getattr(state, "_shared_state", None) or {}
     if "_mixed_precision" in shared:

@@ -1,4 +1,4 @@
-"""Changes of arguments, paths and model that a script makes between two calls of a Trainer."""
+"""Changes that a script makes to arguments, working directory and model between two calls of a Trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastsft.trainer.planner import Planner
     from fastsft.trainer.setup import Setup
 
-# What the engine, the process groups, the rows and the trackers are made for; another value needs others.
+# Arguments that cannot change after the constructor: engine, process groups, rows or trackers need them.
 _READ_BY_CONSTRUCTOR = (
     "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute",
     "attention_kernel", *STATE_FLAGS, "sync_each_batch", "model_max_length",
@@ -30,7 +30,7 @@ _PATHS = ("output_dir", "logging_dir", "profile")
 
 
 class Changes:
-    """Compares the arguments with those that the Trainer planned with, and plans again for other values."""
+    """Compares the arguments with the values that the Trainer was planned with, and plans again if needed."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -38,13 +38,14 @@ class Changes:
         self._started_in = _working_directory()
 
     def note_planned(self) -> None:
-        """Remember the argument values that the Trainer has planned with."""
+        """Remember the current argument values as those that the Trainer is planned with."""
         self._planned = self._setup.args.resolved_values()
 
     def keep_paths(self) -> None:
         """Make relative paths of the arguments absolute after the script has called os.chdir.
 
-        They mean what they meant when the Trainer was made; a path that was set since stays as it is.
+        They stay relative to the directory in which the Trainer was made. Paths that were set since then are
+        not changed.
         """
         if self._started_in is None or _working_directory() == self._started_in:
             return
@@ -58,11 +59,11 @@ class Changes:
                     self._planned[name] = absolute
 
     def follow(self, method: str, planner: Planner, callbacks: list[Any], **given: object) -> None:
-        """Check what a script has changed since the last call, and plan again for it. Collective.
+        """Check a script's changes since the last call, and plan again if arguments have changed. Collective.
 
-        method: the Trainer's method that was called; given: its arguments that ranks must have alike.
-        ValueError for what the constructor refuses, for fields that the engine was made for, and for ranks
-        that disagree.
+        method: the called method of the Trainer. given: those arguments of it that must be equal on all
+        ranks. ValueError for values that the constructor refuses, for changed fields on which the engine
+        depends, and if ranks differ.
         """
         setup, args = self._setup, self._setup.args
         sync_from_source(args)
@@ -100,7 +101,10 @@ class Changes:
             )
 
     def check_libraries(self, caller: str, *, training: bool) -> None:
-        """Raise ValueError for functions of libraries that a script replaced, and that nothing calls here."""
+        """Raise ValueError if a script has replaced library functions that transformers' Trainer would call.
+
+        fastsft does not call them, so that the replacement would have no effect.
+        """
         args, has_collator = self._setup.args, self._setup.data_collator is not None
         if training:
             check_accelerate_state(args, caller)

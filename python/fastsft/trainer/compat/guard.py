@@ -1,4 +1,7 @@
-"""Follows what a script changes around a Trainer (methods, callbacks, libraries), or refuses it by name."""
+"""Follows a script's changes to a Trainer, its callbacks and libraries, or refuses them by name.
+
+A Trainer has a guard unless only fastsft's own program runs (`script_may_run` in runtime/launch.py).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING
 
+from fastsft.arguments import TrainingArguments
 from fastsft.arguments.from_transformers import sync_from_source
+from fastsft.model.causal_lm import CausalLM
 from fastsft.originals.classes import LIBRARIES, is_class_of
 from fastsft.originals.functions import described, is_written_in, plain
 from fastsft.originals.trainer_patches import watched_names
@@ -29,29 +34,34 @@ if TYPE_CHECKING:
     from fastsft.trainer.planner import Planner
     from fastsft.trainer.setup import Setup
 
-# The rows of a running train() are cut and ordered by these.
+# Arguments that determine the order of the rows and their division into steps.
 _OF_THE_ROWS = (
     "gradient_accumulation_steps", "per_device_train_batch_size", "dataloader_drop_last",
     "train_sampling_strategy", "group_by_length",
 )  # fmt: skip
-# Events after which the class is looked at, too: one a step, as it costs more.
+# Events after which the Trainer's classes are checked, too: only one event per step, as the check is slow.
 _WITH_CLASSES = ("on_train_begin", "on_step_begin", "on_evaluate")
-# ... and functions of libraries: before the passes, before the update, and before what follows them.
+# Events after which library functions are checked, too.
 _WITH_LIBRARIES = (*_WITH_CLASSES, "on_pre_optimizer_step", "on_step_end")
 _AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
-# Events before which passes or an evaluation may have gone through the modules, and after which they may.
+# Events next to which transformers calls the modules. After them, the modules are checked for patches.
 _WITH_MODULES = ("on_step_begin", "on_substep_end", "on_prediction_step")
 _WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
-# Events in which transformers' model has gradients.
+# Events at which the parameters have gradients in transformers.
 WITH_GRADIENTS = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 _COUNTING = ("torch.utils.flop_counter",)
 
 
-class ScriptGuard:
-    """Looks at a script's changes when it calls a Trainer and after each event of a run.
+def is_opened(model: object, args: object) -> bool:
+    """True for a model that fastsft opened from a directory, and fastsft's own arguments."""
+    is_own = isinstance(model, CausalLM) and getattr(model, "module", None) is None
+    return is_own and isinstance(args, TrainingArguments) and args._source is None
 
-    trainer: the object itself, whose methods a subclass or script may have replaced. refused_stop: message
-    about a stop that cannot be followed, until all ranks hear of it; one rank alone raises it at once.
+
+class ScriptGuard:
+    """Checks a script's changes at each call of a Trainer, and after each event of a run.
+
+    trainer: the Trainer, whose methods a subclass or script may have replaced.
     """
 
     def __init__(self, trainer: object, setup: Setup) -> None:
@@ -62,15 +72,18 @@ class ScriptGuard:
         self.note_planned = self._changes.note_planned
 
     def refused_stop(self) -> str | None:
-        """Return the message about a refused stop; None if there is none."""
+        """Return the message about a stop that the run cannot follow; None if there is none.
+
+        With several ranks the message is kept until all ranks can raise it together.
+        """
         return None if self._run is None else self._run.refused_stop
 
     def check_constructor(self, **given: object) -> None:
-        """Raise ValueError for overridden methods, and for `given` arguments that have no place here."""
+        """Raise ValueError for overridden methods and `given` arguments that the engine cannot use."""
         check_own_step(self._trainer, **given)
 
     def check_libraries(self, *, training: bool) -> None:
-        """Raise ValueError for functions of libraries that a script has replaced."""
+        """Raise ValueError if a script has replaced library functions that transformers' Trainer calls."""
         self._changes.check_libraries("Trainer", training=training)
 
     def before_train(self, planner: Planner, events: Events, trial: object, resume: object) -> None:
@@ -84,7 +97,7 @@ class ScriptGuard:
         tell_callbacks(self._setup.model, events.callbacks)
 
     def before_evaluation(self, method: str, planner: Planner, events: Events) -> None:
-        """Follow changed arguments and weights; within train() and on_train_end, weights alone."""
+        """Follow changed arguments and weights; inside of train(), follow only changed weights."""
         model = self._setup.model
         if not self._setup.is_training:
             self._changes.follow(method, planner, events.callbacks)
@@ -96,20 +109,20 @@ class ScriptGuard:
             model.load_changed_weights()
 
     def begin(self, events: Events) -> None:
-        """Look at the events of the train() that begins."""
+        """Begin to check after each event, when train() begins."""
         self._run = _RunChecks(self._trainer, self._setup, self._changes, events)
 
     def end(self) -> None:
-        """End looking at events: train() is over."""
+        """Stop checking after events, when train() is over."""
         self._run = None
 
     @contextmanager
     def around(self, event: str) -> Iterator[None]:
-        """Open around the callbacks of `event`, to follow their changes afterwards.
+        """Surround the callbacks of `event`, and follow their changes afterwards.
 
-        Gradients are hidden in events in which transformers' model has them, if a script's callback has code
-        for the event. Before on_optimizer_step the weights of a given model are marked as stale. ValueError
-        for changes that train() cannot follow.
+        If parameters would have gradients at the event in transformers, and a script's callback has code for
+        it, access to gradients raises an error. Before on_optimizer_step the weights of the script's model
+        are marked as stale. ValueError for changes that train() cannot follow.
         """
         if event == "on_optimizer_step":
             self._setup.model.mark_stale()
@@ -122,7 +135,10 @@ class ScriptGuard:
 
 
 class _RunChecks:
-    """The checks after each event of one train()."""
+    """The checks after each event of one call of train().
+
+    refused_stop: as returned by ScriptGuard.refused_stop.
+    """
 
     def __init__(self, trainer: object, setup: Setup, changes: Changes, events: Events) -> None:
         self._trainer, self._setup, self._changes, self._events = trainer, setup, changes, events
@@ -132,7 +148,7 @@ class _RunChecks:
         self._rows = {name: getattr(setup.args, name) for name in _OF_THE_ROWS}
 
     def has_code_with_gradients(self, event: str) -> bool:
-        """True if transformers' model has gradients in `event`, and a script's callback has code for it."""
+        """True if parameters have gradients at `event` in transformers, and a script has code for `event`."""
         return event in WITH_GRADIENTS and any(is_own(item, event) for item in self._events.callbacks)
 
     def after(self, event: str) -> None:
@@ -175,7 +191,7 @@ class _RunChecks:
                 )
 
     def _check_stops(self) -> None:
-        """Refuse a stop set at on_substep_end; one that was set earlier leaves the step out, or goes on."""
+        """Refuse a stop that was set at on_substep_end. With one rank, raise ValueError at once."""
         for name, callback in self._events.set_by.items():
             if name in STOPS:
                 self.refused_stop = (
@@ -187,9 +203,10 @@ class _RunChecks:
 
 
 def tell_callbacks(model: object, callbacks: Iterable[object]) -> None:
-    """Say a line if callbacks of a script may look for gradients, which the parameters do not have.
+    """Print a line if a script's callbacks may look for gradients, which its model's parameters do not have.
 
-    model: if it was made of a model of transformers, its weights are there (model/live_weights.py).
+    Does nothing unless `model` was made from a model of transformers, whose weights are kept up to date
+    (model/live_weights.py).
     """
     if getattr(model, "module", None) is None:
         return
@@ -204,7 +221,7 @@ def tell_callbacks(model: object, callbacks: Iterable[object]) -> None:
 
 
 def is_own(callback: object, event: str) -> bool:
-    """True if a script wrote what `callback` does at `event`."""
+    """True if the method `event` of `callback` is a script's code, not a library's or fastsft's."""
     method = plain(getattr(callback, event, None))
     return method is not None and not any(is_written_in(method, library) for library in LIBRARIES)
 
@@ -212,7 +229,8 @@ def is_own(callback: object, event: str) -> bool:
 def check_modes() -> None:
     """Raise ValueError inside a script's own TorchFunctionMode or TorchDispatchMode.
 
-    torch's change no result (a default device, a count of operations); a line where they would count.
+    torch's own modes are allowed, as they change no result. FlopCounterMode, which would count nothing,
+    causes a warning.
     """
     check_saved_tensors()
     from torch import overrides
@@ -231,7 +249,7 @@ def check_modes() -> None:
 
 
 def check_saved_tensors() -> None:
-    """Raise ValueError inside a script's saved_tensors_hooks; hooks of torch change nothing."""
+    """Raise ValueError inside a script's saved_tensors_hooks; hooks of torch itself change no result."""
     import torch
 
     for hook in torch._C._autograd._top_saved_tensors_default_hooks(True) or ():

@@ -1,4 +1,4 @@
-"""Attributes of transformers' Trainer that scripts ask for: values, views to read from, or a way out."""
+"""Attributes of transformers' Trainer: values, read-only views, or a message about what to use instead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INSTEAD = {
 
 
 class HasSetup(Protocol):
-    """A Trainer."""
+    """A Trainer or a subclass, which has a setup."""
 
     _setup: Setup
 
@@ -35,12 +35,12 @@ R = TypeVar("R", bound=ReadOnly)
 
 
 def missing(name: str) -> str:
-    """Return the message about a name of transformers' Trainer that fastsft's has not."""
+    """Return the error message about an attribute that fastsft's Trainer does not have."""
     return f"fastsft's Trainer has no {name}; {_INSTEAD.get(name, 'docs/trainer.md lists what it has')}"
 
 
 class SetupValue(Generic[T]):
-    """An attribute of a Trainer that is kept in its setup. name: the attribute of the setup."""
+    """Descriptor of a Trainer's attribute that is stored in its setup. name: its name in the setup."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -57,11 +57,14 @@ class SetupValue(Generic[T]):
 
 
 class View(Generic[R]):
-    """An attribute of a Trainer: None until the first `train`, then a view to read from; may be hidden."""
+    """Descriptor of a Trainer's attribute that is None until the first `train`, and then a read-only view.
+
+    Unlike a property it has no setter, so that a script's own value replaces it.
+    """
 
     def __init__(self, kind: type[R]) -> None:
         self._kind = kind
 
     def __get__(self, trainer: object | None, _: type) -> R | None:
-        run = None if trainer is None else vars(trainer).get("run")
+        run = None if trainer is None else vars(trainer).get("_run")
         return None if run is None or run.stepper.schedule is None else self._kind(run)

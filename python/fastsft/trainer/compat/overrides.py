@@ -1,4 +1,4 @@
-"""Overridden methods and replaced functions that fastsft's step would silently ignore: refused by name."""
+"""Checks for overridden methods and replaced functions that fastsft would otherwise silently ignore."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastsft.originals.functions import is_written_in, plain
 from fastsft.runtime.messages import warn_once
 from fastsft.trainer.compat.views import ReadOnly
 
-# Methods of transformers' Trainer that a subclass may override there, and that nothing calls here.
+# Methods that a subclass may override in transformers, and that fastsft never calls.
 _OF_THE_ENGINE = (
     "compute_loss", "training_step", "prediction_step", "evaluation_loop", "prediction_loop",
     "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler", "get_decay_parameter_names",
@@ -36,7 +36,7 @@ _OF_FILES = (
     "_add_sm_patterns_to_gitignore",
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
-# If a subclass overrides one of these, it may evaluate during `train()`.
+# Methods by which a subclass may evaluate during `train()`.
 _OF_EVALUATION = ("__init__", "train", "evaluate", "log", "add_callback")
 _STEP = "the step is the engine's"
 # Attributes of transformers' Trainer that its own step reads.
@@ -44,7 +44,7 @@ _READ_BY_THE_STEP = (
     "label_smoother", "model_accepts_loss_kwargs", "_signature_columns", "neftune_noise_alpha", "label_names",
     "_train_batch_size", "gather_function",
 )  # fmt: skip
-# ... and those that are None here.
+# Attributes that its step reads, too, and that are None here unless a script sets them.
 _NONE_OF_THE_STEP = (
     "model_init",
     "compute_loss_func",
@@ -52,7 +52,7 @@ _NONE_OF_THE_STEP = (
     "optimizer",
     "lr_scheduler",
 )
-# Names, why nothing calls them, and the way out.
+# Names of methods, the reason why nothing calls them, and advice.
 _NEVER_CALLED = (
     (_OF_THE_ENGINE, _STEP, "loss, optimizer and schedule are chosen by the arguments"),
     (_LOADERS, _STEP, "give the rows as train_dataset and eval_dataset"),
@@ -64,7 +64,10 @@ _SET_BY_SCRIPTS = frozenset(
 
 
 def check_best_of_run(trainer_class: type, args: TrainingArguments, has_data: bool) -> None:
-    """`check_best_of_command`, unless `trainer_class` is not fastsft's own or a script has changed it."""
+    """Raise ValueError for a best model that the run would never find (`check_best_of_command`).
+
+    Nothing is checked if `trainer_class` is a script's or was changed, since it may evaluate by itself.
+    """
     own = trainer_class.__module__.startswith("fastsft.")
     if own and not any(_is_foreign(trainer_class, name) for name in _OF_EVALUATION):
         check_best_of_command(args, has_data)
@@ -73,9 +76,8 @@ def check_best_of_run(trainer_class: type, args: TrainingArguments, has_data: bo
 def check_own_step(trainer: object, **given: object) -> None:
     """Raise ValueError for overridden methods and arguments that the engine would silently ignore.
 
-    trainer: its methods that nothing calls are refused where they are not fastsft's own, whether a derived
-    class overrides them or a script has put others in their place. given: arguments of transformers' Trainer
-    that are not None although they have no place here.
+    trainer: refused if a subclass or a script has replaced a method that the engine never calls. given:
+    arguments of transformers' Trainer that must be None.
     """
     kind = type(trainer).__name__
     for names, whose, instead in _NEVER_CALLED:
@@ -108,23 +110,23 @@ def check_own_step(trainer: object, **given: object) -> None:
 
 
 def check_again(trainer: object, **given: object) -> None:
-    """Repeat `check_own_step` for a Trainer that trains. given: arguments of train() that are refused."""
+    """Repeat `check_own_step` at train() and during it. given: arguments of train() that must be None."""
     check_own_step(trainer, **given, **{name: getattr(trainer, name) for name in _NONE_OF_THE_STEP})
 
 
 def has_own_names(trainer: object) -> bool:
-    """True if the object itself has an attribute that `check_again` looks at; fast."""
+    """True if the object itself, not its class, has an attribute that `check_again` checks."""
     return not _SET_BY_SCRIPTS.isdisjoint(vars(trainer))
 
 
 def names_of_classes(trainer: object) -> list[tuple[str, int]]:
-    """Return the checked attributes of the Trainer's classes, with ids that change with the attribute."""
+    """Return the checked attributes of the Trainer's classes as (name, id), to detect a replacement."""
     kinds = [vars(kind) for kind in type(trainer).__mro__]
     return [(name, id(kind[name])) for kind in kinds for name in _SET_BY_SCRIPTS.intersection(kind)]
 
 
 def check_autocast() -> None:
-    """Raise ValueError inside torch.autocast, which the engine's step does not see."""
+    """Raise ValueError inside torch.autocast, which has no effect on the engine."""
     import torch
 
     for device in ("cpu", "cuda"):
@@ -136,7 +138,7 @@ def check_autocast() -> None:
 
 
 def check_patched_trainer() -> None:
-    """Raise ValueError if a script has replaced a method of transformers' Trainer that its step calls."""
+    """Raise ValueError if a script has replaced a method of transformers' Trainer that it calls in a step."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     for name in (*_OF_THE_ENGINE, *_LOADERS) if trainer is not None else ():
         value = vars(trainer).get(name)
@@ -149,12 +151,15 @@ def check_patched_trainer() -> None:
 
 
 def saves_in_own_way(trainer: object) -> bool:
-    """True if a script has put a method of its own in the place of `save_model`."""
+    """True if a script has replaced or overridden `save_model`."""
     return _is_foreign(trainer, "save_model")
 
 
 def _is_foreign(trainer: object, name: str) -> bool:
-    """True if the method's code is not fastsft's; `functools.wraps` copies names, so the code decides."""
+    """True if the method's code is not fastsft's.
+
+    It is told by the function's globals, because `functools.wraps` copies names such as __module__.
+    """
     found = getattr(trainer, name, None)
     function = getattr(found, "__func__", found)
     home = getattr(function, "__globals__", {}).get("__name__", "")

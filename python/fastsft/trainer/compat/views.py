@@ -1,4 +1,4 @@
-"""Views that callbacks get for optimizer, schedule and data loader of transformers' Trainer: to read from."""
+"""Read-only views that callbacks get instead of transformers' optimizer, schedule and data loaders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fastsft import _C
 from fastsft.arguments.engine_flags import optimizer_of
 
-# Settings of the groups of optimizers without betas, as those of the original classes.
+# Settings in the param_groups of optimizers without betas, named as in their original classes.
 _OWN: dict[str, dict[str, Any]] = {
     "sgd": {"momentum": 0, "dampening": 0, "nesterov": False},
     "adafactor": {
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def event_values(run: Run) -> dict[str, object]:
-    """Return the keyword arguments of every event: the model, the tokenizer, and views to read from."""
+    """Return the keyword arguments of every event: the model, the tokenizer and read-only views."""
     setup, has_steps = run.setup, run.stepper.schedule is not None
     return {
         "model": setup.model,
@@ -36,7 +36,7 @@ def event_values(run: Run) -> dict[str, object]:
 
 
 class ReadOnly:
-    """ValueError for writes, AttributeError for what is not there, each with the way out."""
+    """Base of views. Writes raise ValueError, unknown attributes AttributeError, each with advice."""
 
     _NAME = ""
     _INSTEAD = ""
@@ -56,7 +56,7 @@ class ReadOnly:
 
 
 class ScheduleView(ReadOnly):
-    """`lr_scheduler` of callbacks: the rates of the running or last `train`."""
+    """View that callbacks get as `lr_scheduler`: the learning rates of the running or last `train`."""
 
     _NAME = "lr_scheduler"
     _INSTEAD = (
@@ -65,17 +65,17 @@ class ScheduleView(ReadOnly):
     )
 
     def get_last_lr(self) -> list[float]:
-        """Return the rate of the next step, for weights with and without weight decay."""
+        """Return the rate of the next step twice, for the groups with and without weight decay."""
         rate = self._run.stepper.next_rate()
         return [rate, rate]
 
     def step(self, *_: object, **__: object) -> NoReturn:
-        """Raise ValueError: the engine takes the rates itself."""
+        """Raise ValueError, since the engine advances the schedule itself."""
         raise ValueError(f"lr_scheduler.step cannot be called by a callback; {self._INSTEAD}")
 
 
 class OptimizerView(ReadOnly):
-    """`optimizer` of callbacks: the settings of both groups, of weights with and without weight decay."""
+    """View that callbacks get as `optimizer`: settings for weights with and without weight decay."""
 
     _NAME = "optimizer"
     _INSTEAD = (
@@ -86,7 +86,7 @@ class OptimizerView(ReadOnly):
 
     @property
     def param_groups(self) -> tuple[Group, ...]:
-        """Settings of the next step; a new object each time."""
+        """Settings of the next step for both groups, in new objects at each access."""
         args = self._run.setup.step_args
         adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
         own = dict(_OWN.get(optimizer_of(args), adam))
@@ -108,13 +108,13 @@ for _name in ("step", "zero_grad", "state_dict", "load_state_dict", "add_param_g
 
 
 class Group(dict[str, Any]):
-    """Settings of a group of weights. ValueError for writes, KeyError for what is not there."""
+    """Settings of a parameter group. Writes raise ValueError, unknown names KeyError."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise KeyError(f"param_groups of the optimizer have no {name} here; {OptimizerView._INSTEAD}")
 
     def get(self, name: str, default: object = None) -> object:
-        """Return a setting as a dict does. KeyError for the parameters, which no group has here."""
+        """Return a setting as dict.get does. KeyError for "params", which no group has here."""
         return self[name] if name in self or name == "params" else default
 
     def _refuse(self, *given: object, **_: object) -> NoReturn:
@@ -127,7 +127,7 @@ class Group(dict[str, Any]):
 
 
 class EvaluationLoaderView(ReadOnly):
-    """`eval_dataloader` of callbacks: this rank's batches of the running or last evaluation."""
+    """View that callbacks get as `eval_dataloader`: size and data set of the last evaluation, no batches."""
 
     _NAME = "eval_dataloader"
     _INSTEAD = (
@@ -143,7 +143,7 @@ class EvaluationLoaderView(ReadOnly):
         return rows.source
 
     def __len__(self) -> int:
-        """Batches of this rank."""
+        """Return the number of batches of this rank."""
         rows, args = self._run.evaluator.evaluated_rows, self._run.setup.args
         assert rows is not None  # there is a view during an evaluation
         return int(_C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size))
@@ -153,7 +153,7 @@ class EvaluationLoaderView(ReadOnly):
 
 
 class LoaderView(ReadOnly):
-    """`train_dataloader` of callbacks: this rank's micro-batches of an epoch, not to be read."""
+    """View that callbacks get as `train_dataloader`: sizes and data set, but no batches."""
 
     _NAME = "train_dataloader"
     _INSTEAD = (
@@ -163,7 +163,7 @@ class LoaderView(ReadOnly):
 
     @property
     def dataset(self) -> object:
-        """Training data set."""
+        """Training data set as given."""
         return self._run.setup.train_dataset
 
     @property
@@ -173,11 +173,11 @@ class LoaderView(ReadOnly):
 
     @property
     def total_batch_size(self) -> int:
-        """Rows of a micro-batch of all ranks."""
+        """Number of rows of one micro-batch, over all ranks."""
         return int(self._run.setup.args.train_batch_size * self._run.setup.args.world_size)
 
     def __len__(self) -> int:
-        """Micro-batches of an epoch of this rank."""
+        """Return the number of micro-batches of this rank in an epoch."""
         return int(self._run.planner.plan.micro_batches)
 
     def __iter__(self) -> NoReturn:

@@ -1,6 +1,6 @@
-"""A conversation as chat templates read it: messages with their tool calls, and the tools.
+"""Convert a conversation to the form that chat templates read: messages with their tool calls, and the tools.
 
-Argument texts of records become objects, and other forms become the one that the template takes.
+Arguments of tool calls that a record has as JSON text become objects, or the form that the template needs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ Message = tuple[str, str, bool, str]  # role, text, is learned, more fields as J
 
 
 class CallForm(NamedTuple):
-    """The form in which a template takes calls.
+    """The form in which a template reads tool calls.
 
-    as_text: arguments are JSON texts, not objects. null_content: the content of a call without text is null.
+    as_text: arguments are JSON texts instead of objects. null_content: the content of a message that only
+    calls a tool is None instead of "".
     """
 
     as_text: bool = False
     null_content: bool = False
 
 
-# Names of a reply's thoughts in templates: Qwen's and GLM's, vLLM's and Gemma's, gpt-oss's and LFM's.
+# Names of the field with a reply's thoughts: in templates of Qwen and GLM, of vLLM and Gemma, of gpt-oss and
+# LFM.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _ALTERED = "\ue000"
 
 
 class Chat(NamedTuple):
-    """A template's input. more: JSON texts of everything but roles and contents."""
+    """A chat template's input. more: JSON texts of the messages' further fields and of the tools."""
 
     messages: list[dict[str, Any]]
     tools: list[Any] | None = None
@@ -40,20 +42,20 @@ class Chat(NamedTuple):
 
     @property
     def has_more(self) -> bool:
-        """True with calls, tools or other fields than roles and contents."""
+        """True if there are tools, or fields other than role and content."""
         return bool(self.more)
 
     @property
     def size(self) -> int:
-        """Number of characters that a template may write."""
+        """Number of characters in the contents and further fields."""
         return sum(len(message["content"] or "") for message in self.messages) + sum(map(len, self.more))
 
     def first(self, count: int) -> Chat:
-        """Return the first messages."""
+        """Return the chat with only the first `count` messages."""
         return self._replace(messages=self.messages[:count])
 
     def more_text(self) -> str:
-        """Return all texts in the further fields; special tokens there belong to the record."""
+        """Return all texts in the further fields. Special tokens in these texts are data of the record."""
         if not self.more:
             return ""
         texts: list[str] = []
@@ -70,10 +72,11 @@ def read_chat(
     form: CallForm | None = None,
     thoughts: str = THOUGHTS[0],
 ) -> Chat:
-    """Return the conversation with its fields parsed.
+    """Return the conversation with its JSON fields parsed.
 
-    form: of calls; by default arguments are objects, as in transformers' documentation and in vLLM, which
-    parses the texts of OpenAI's files. thoughts: the template's name for them. Refused for malformed fields.
+    form: form of tool calls; by default arguments are objects, as in transformers' documentation and in vLLM,
+    which parses the JSON texts of OpenAI's format. thoughts: the template's name of the field with thoughts.
+    Refused for malformed fields.
     """
     as_text, null_content = form or CallForm()
     chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
@@ -92,7 +95,7 @@ def read_chat(
 
 
 def altered(chat: Chat, number: int) -> Chat:
-    """Return the chat with a changed message: each of its texts has another beginning."""
+    """Return the chat with message `number` changed: a character is added in front of each of its texts."""
     message = chat.messages[number]
     texts = {name: _ALTERED + message[name] for name in ("content", *THOUGHTS) if message.get(name)}
     if "tool_calls" in message:
@@ -105,7 +108,7 @@ def altered(chat: Chat, number: int) -> Chat:
 
 
 def _altered_call(call: Any) -> Any:
-    """Change a call, except its id, since templates refuse some ids."""
+    """Change the name and arguments of a call. The id stays, since templates refuse some ids."""
     function = call.get("function", call)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return call
@@ -120,7 +123,7 @@ def _altered(arguments: Any) -> Any:
 
 
 def has_tools(text: str) -> bool:
-    """True for the JSON text of at least one tool, and for a malformed text."""
+    """True if the JSON text lists at least one tool, or is malformed."""
     try:
         return bool(text and _tools(text))
     except Refused:
@@ -128,29 +131,38 @@ def has_tools(text: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """Parse a JSON text that the core has read. Refused for values that Python's reader does not take."""
+    """Parse a JSON text that the C++ core has accepted.
+
+    Refused for values that Python's parser does not accept.
+    """
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a text that is too deep
+    # a number with thousands of digits, or JSON that is nested too deeply
+    except (ValueError, RecursionError) as error:
         raise Refused(f"tool calls cannot be read: {str(error)[:200]}") from None
 
 
 @lru_cache(maxsize=16)
 def _tools(text: str) -> list[Any] | None:
-    """Return the tools; None for an empty list, and for a blank text, as tables contain them."""
+    """Return the tools; None for an empty list, null, or a blank text, which tables contain in place of
+    null.
+    """
     value = _read(text)
     is_none = value is None or (isinstance(value, str) and value.strip() in ("", "null"))
     return None if is_none else [_tool(tool) for tool in _list(value, "tools")] or None
 
 
 def _tool(tool: Any) -> Any:
-    """Return a tool in the form of OpenAI's API, also if a data set has only its function."""
+    """Return a tool in the form of OpenAI's API, which wraps the function that some data sets have alone."""
     is_function = isinstance(tool, dict) and "name" in tool and not tool.keys() & {"type", "function"}
     return {"type": "function", "function": tool} if is_function else tool
 
 
 def _list(value: Any, name: str) -> list[Any]:
-    """Return a list, also if a data set has it as JSON text."""
+    """Return `value` as a list; a JSON text is parsed.
+
+    Refused if it is not a list. name: field for the message.
+    """
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -162,11 +174,14 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _call(call: Any, as_text: bool) -> Any:
-    """Return the call with its arguments in the requested form; an object that is no call stays unchanged."""
+    """Return the call with its arguments in the requested form; an object that is not a call is returned
+    unchanged.
+    """
     if not isinstance(call, dict):
         raise Refused("a call of a tool is no object")
     function = call.get("function", call)
-    if isinstance(function, dict) and isinstance(function.get("function"), dict):  # a call as a call's text
+    # some data sets nest a whole call in "function"
+    if isinstance(function, dict) and isinstance(function.get("function"), dict):
         function = function["function"]
     if not isinstance(function, dict) or not function.keys() & {"name", "arguments"}:
         return call
@@ -175,9 +190,9 @@ def _call(call: Any, as_text: bool) -> Any:
 
 
 def _arguments(arguments: Any, as_text: bool) -> Any:
-    """Return arguments in the requested form; null and a blank text mean no arguments.
+    """Return arguments in the requested form; None and a blank text mean no arguments.
 
-    Refused for a text that is not JSON, and for a value that is no object.
+    Refused for a text that is not JSON, and for a value that is not an object.
     """
     value = arguments
     if isinstance(arguments, str):
@@ -209,7 +224,7 @@ def _joined(texts: list[str]) -> str:
 
 
 def _add_texts(value: Any, texts: list[str]) -> None:
-    """Append all strings in a JSON value, including field names."""
+    """Append all strings in a JSON value, including field names, to `texts`."""
     if isinstance(value, str):
         texts.append(value)
     elif isinstance(value, dict):

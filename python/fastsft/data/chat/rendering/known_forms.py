@@ -1,6 +1,7 @@
-"""Find reply places once for all chats with the same form.
+"""Find the places of replies once for all chats of the same form.
 
-A form is everything in a chat but its texts and the objects that are written as JSON.
+A form is all that remains of a chat if its texts, and the objects that templates write as JSON, are replaced
+by marks (marks.py).
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from fastsft.data.chat.rendering.sandbox import Fatal, MarkedList, MarkedObject,
 
 _TEXTS = frozenset(("content", "name", "arguments", "description", *THOUGHTS))
 _IDS = frozenset(("id", "tool_call_id"))
-_OPEN = frozenset(("tools", "tool_calls", "function"))  # fields whose parts templates read
+_OPEN = frozenset(("tools", "tool_calls", "function"))  # fields of which templates read the parts
 _MOST = 1 << 24  # characters in all forms and skeletons
-_MOST_MISSES = 64  # for a template whose texts never were those of a skeleton
+_MOST_MISSES = 64  # after so many failures without a success, skeletons are no longer used
 
 
 class Skeleton(NamedTuple):
-    """The text that a template writes for a chat of marks.
+    """The text that a template writes for a chat whose values are replaced by marks.
 
-    found: the requested replies; None for a reply whose place other chats cannot share. parts: other texts
-    that were rendered to find them, by the number of messages and by having a prompt for a reply or not.
+    found: the place of each requested reply; None if the place cannot be reused for other chats of the same
+    form. parts: the texts that were rendered on the way, by (number of messages, whether a generation prompt
+    is added).
     """
 
     chat: Chat
@@ -47,35 +49,36 @@ class Skeleton(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Approximate memory in characters."""
+        """Approximate memory use in characters."""
         texts = [self.pieces, *self.parts.values()]
         parts = sum(map(len, texts)) + len(self.found) + len(self.chat.messages)
         return 2 * sum(pieces[-1].end for pieces in texts) + 256 * parts + self.trace.size
 
     def is_between_marks(self, place: int) -> bool:
-        """True for a place in the text that is not inside a mark."""
+        """True if the position `place` in the text is not inside a mark."""
         return not any(piece.content >= 0 and piece.begin < place < piece.end for piece in self.pieces)
 
 
 class KnownForms:
-    """Finds replies by skeletons: chats with marks in place of texts and objects.
+    """Finds replies by means of skeletons: rendered chats with marks in place of texts and objects.
 
-    render: the template, watched; `Trace` keeps its operations on marks. ends: of its replies.
+    render: renders a chat with the watched template, whose operations on marks the `Trace` records. ends: the
+    tokens that end replies.
     """
 
     def __init__(self, marks: Marks, render: Callable[[Chat, bool, Trace], Written], ends: Ends) -> None:
         self._marks, self._render, self._ends = marks, render, ends
-        self._forms: dict[Hashable, Skeleton | None] = {}  # None: impossible
-        self._seen: set[Hashable] = set()  # once
-        self._size = 0  # approximate characters
-        self._tools = _MarkedTools()  # the last chat's
+        self._forms: dict[Hashable, Skeleton | None] = {}  # None: no skeleton can be made
+        self._seen: set[Hashable] = set()  # forms of which one chat was seen
+        self._size = 0  # approximate memory use in characters
+        self._tools = _MarkedTools()  # tools of the last chat
         self._hits = self._misses = 0
 
     def find(self, chat: Chat, text: str, wanted: list[int]) -> Found | None:
-        """Return the places of the replies `wanted` in the text of the chat.
+        """Return the places in `text` of the replies with the message numbers `wanted`.
 
-        None if no skeleton tells: for the first chat of a form, for replies without a place, and if the
-        template treats the chat's texts otherwise than the marks.
+        None if no skeleton can be used: for the first chat of a form, and if the template treats the chat's
+        texts differently from the marks.
         """
         if self._misses >= _MOST_MISSES and not self._hits:
             return None
@@ -92,7 +95,9 @@ class KnownForms:
         return replies
 
     def _marked(self, chat: Chat) -> tuple[Chat, list[Any], Hashable]:
-        """Return the chat of marks, the values by mark number, and the key of the chat's form."""
+        """Return the chat with marks, the values that the marks replace, by number, and the key of the
+        form.
+        """
         if chat.tools is not self._tools.given:
             self._tools = _MarkedTools() if chat.tools is None else _mark_tools(chat.tools, self._marks)
         tools = self._tools
@@ -106,7 +111,9 @@ class KnownForms:
     def _skeleton(
         self, form: Hashable, chat: Chat, marked: Chat | None, count: int, wanted: list[int]
     ) -> Skeleton | None:
-        """Return the skeleton of a form that was seen before; making a skeleton costs more than a
+        """Return the skeleton of a form, or None.
+
+        A skeleton is made only when a form is seen a second time, because making it takes longer than a
         rendering.
         """
         if form not in self._seen:
@@ -117,7 +124,7 @@ class KnownForms:
         if form in self._forms and (known is None or all(i in known.found for i in wanted)):
             return known
         made = None
-        # Without a skeleton the chat is rendered, which reports its own failure.
+        # If this fails, replies are found in the chat's own text, where the failure is reported.
         with suppress(Refused, Fatal, TimeLimit, MemoryError, RecursionError), _share_of_time():
             made = self._made(known, marked or self._marked(chat)[0], count, wanted)
         self._make_room(made.size if made else len(str(form)))
@@ -126,7 +133,9 @@ class KnownForms:
         return made
 
     def _made(self, known: Skeleton | None, marked: Chat, count: int, wanted: list[int]) -> Skeleton:
-        """Make a skeleton with the replies `wanted`, in addition to the known ones."""
+        """Make a skeleton with the places of the replies `wanted`, in addition to those of the skeleton
+        `known`.
+        """
         trace = known.trace if known else Trace(self._marks, count)
         parts = dict(known.parts) if known else {}
 
@@ -144,13 +153,15 @@ class KnownForms:
         return made
 
     def _make_room(self, size: int) -> None:
-        """Forget all forms if `size` more characters are too many."""
+        """Forget all forms if memory use would exceed the limit with `size` more characters."""
         if self._size + size > _MOST:
             self._forms, self._seen, self._size = {}, set(), 0
         self._size += size
 
     def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
-        """Return the replies if the text is the skeleton's, and the template treats its values alike."""
+        """Return the replies if `text` is the skeleton's text with these values and all guards of the trace
+        hold.
+        """
         values = skeleton.trace.values(values)
         texts = filled(skeleton.pieces, values)
         if texts is None or "".join(texts) != text or not skeleton.trace.holds(values):
@@ -171,7 +182,7 @@ class KnownForms:
     def _found_in_parts(
         self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]
     ) -> Found | None:
-        """Return replies, and faults of others, by the texts that the parts have with these values."""
+        """Find the replies in the parts of the skeleton with these values, instead of rendering them."""
         if skeleton.written.blocks is not None:
             return None
         made: dict[tuple[int, bool], Written] = {}
@@ -185,13 +196,13 @@ class KnownForms:
                 made[part] = Written("".join(texts))
             return made[part]
 
-        with suppress(LookupError):  # these texts need a part that the marks did not
+        with suppress(LookupError):  # a part is needed that was not rendered for the skeleton
             return ReplySpans(render, self._ends).find(skeleton.chat, Written(text), wanted)
         return None
 
 
 def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
-    """Return the values of a chat of roles and contents by mark number, and the chat's form."""
+    """Return, for a chat of only roles and contents, the values by mark number and the form."""
     form, values = [], []
     for message in chat.messages:
         text = message["content"]
@@ -203,7 +214,9 @@ def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
 
 
 def _of_all(reply: Reply | Fault, skeleton: Skeleton) -> Reply | None:
-    """Return the reply if its place holds for all chats of the form: no text of a chat decides it."""
+    """Return the reply if its place is the same for all chats of the form; None if it depends on a chat's
+    texts.
+    """
     if isinstance(reply, Fault) or reply.is_late or MARK_BEGIN in reply.rest + reply.after:
         return None
     return reply if all(map(skeleton.is_between_marks, (reply.begin, reply.end))) else None
@@ -211,7 +224,9 @@ def _of_all(reply: Reply | Fault, skeleton: Skeleton) -> Reply | None:
 
 @contextmanager
 def _share_of_time() -> Iterator[None]:
-    """Reserve half of a chat's remaining time for the chat itself."""
+    """Limit the block to half of the time that is left for a chat, so that the chat itself can still be
+    rendered.
+    """
     left, _ = signal.getitimer(signal.ITIMER_PROF)
     if left:
         signal.setitimer(signal.ITIMER_PROF, left / 2)
@@ -224,14 +239,15 @@ def _share_of_time() -> Iterator[None]:
 
 
 class _Marked:
-    """Replaces values by marks, which keep only their kinds.
+    """Replaces values by marks, of which only the type equals that of the value.
 
-    values: by mark number. Blank texts, empty objects and numbers stay: templates ask for them.
+    values: the replaced values by mark number. Blank texts, empty objects and numbers are not replaced,
+    because templates test for them.
     """
 
     def __init__(self, marks: Marks, values: list[Any]) -> None:
         self._marks = marks
-        self._ids: dict[str, str] = {}  # equal ids have equal marks: templates compare them
+        self._ids: dict[str, str] = {}  # equal ids get equal marks, since templates compare them
         self.values = values
 
     def of(self, name: str, value: Any) -> Any:
@@ -247,7 +263,7 @@ class _Marked:
             return MarkedObject(mark, parts)
         if type(value) is list and value:
             mark = self._mark(value)
-            # A part of a list is as open as the list.
+            # The items of a list are treated like the list.
             return MarkedList(mark, [self.of(name, part) for part in value] if name in _OPEN else None)
         return value
 
@@ -257,7 +273,7 @@ class _Marked:
 
 
 class _MarkedTools(NamedTuple):
-    """The marked tools that many chats share. text: their form."""
+    """Tools with marks, kept because many chats share the same tools. text: the tools' part of the form."""
 
     given: list[Any] | None = None
     marked: Any = None

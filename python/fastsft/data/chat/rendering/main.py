@@ -1,8 +1,8 @@
-"""Answer requests to render conversations with a model's own Jinja chat template; a separate program.
+"""Answer requests to render conversations with a model's own Jinja chat template; run as a separate program.
 
-The template is untrusted: a sandbox keeps it from Python's insides (`sandbox.py`), and this process bounds
-its time, memory and output. Speaks JSON lines over standard input and output with
-`data/chat/model_template.py`.
+The template is untrusted: a sandbox keeps it from Python's internals (`sandbox.py`), and this process limits
+its time, memory and output. Requests of `data/chat/model_template.py` and answers are JSON lines on standard
+input and output.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from fastsft.data.chat.rendering.program import Program
 from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
-_GRACE = 6.0  # longer than the run waits, which may be gone
+_GRACE = 6.0  # longer than the run waits: ends this process if the run is gone
 
 
 def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
     _limit_computing(seconds + _GRACE)
-    signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time: a busy machine makes no render fail
+    # processor time, so that rendering does not fail on a busy machine
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         if request == "endings":
             return {"endings": program.endings()}
@@ -37,7 +38,7 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
         return program.render(*request)
     except Refused as error:
         return {"failure": str(error)}
-    except Fatal as error:  # in a conversation: only that one is excluded
+    except Fatal as error:  # an error while a conversation is rendered excludes only that conversation
         return {"fatal" if isinstance(request, str) else "failure": str(error)}
     except TimeLimit:
         return {"failure": f"the chat template takes more than {seconds:g} s"}
@@ -48,7 +49,9 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
 
 
 def _limit_computing(seconds: float) -> None:
-    """Let the system end this process after `seconds` of computing, also inside a single operation."""
+    """Let the system end this process after `seconds` more of processor time, even within a single
+    operation.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(time.process_time() + seconds)
     soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
@@ -56,14 +59,14 @@ def _limit_computing(seconds: float) -> None:
 
 
 def main() -> None:
-    """Read the settings, then one request a line; answer each with a line.
+    """Read a line with the settings and then a request per line; answer each with a line.
 
-    Exits silently when the run is gone, which may have been killed in the middle of a line.
+    Exits without a message if the run is gone, even in the middle of a line.
     """
     try:
         _serve(line for line in sys.stdin if line.endswith("\n"))
     except BrokenPipeError:
-        os._exit(1)  # otherwise the interpreter would flush again
+        os._exit(1)  # a normal exit would flush again and fail
 
 
 def _serve(lines: Iterator[str]) -> None:

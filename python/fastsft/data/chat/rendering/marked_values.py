@@ -1,4 +1,6 @@
-"""Check the values that a chat template handles while it renders a chat of marks (`watched.py`)."""
+"""Check which values a chat template handles while it renders a chat whose texts are replaced by marks
+(`watched.py`).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ SCALARS = (str, int, float, bool, type(None))
 
 
 class Unforeseen(Refused):
-    """An operation on a mark whose result may differ for a text, and which cannot be repeated."""
+    """Error about an operation on a mark that may have another result for a text and cannot be repeated."""
 
 
 def check_call(called: Any, owner: Any, values: list[Any]) -> None:
-    """Raise for a call whose result may depend on a text, unless it is a text's own method."""
-    if isinstance(called, LoopContext):  # a loop within itself
+    """Raise Unforeseen if the result of a call may depend on a text. called: not a method of a text."""
+    if isinstance(called, LoopContext):  # a recursive loop
         gone_through(values[0] if values else None)
     elif called is dict or called is Namespace:
         for value in values:
@@ -36,14 +38,14 @@ def check_call(called: Any, owner: Any, values: list[Any]) -> None:
 
 
 def is_simple(value: Any) -> bool:
-    """True for a value that can be filled and compared: a scalar, or a list of scalars."""
+    """True for a value that a guard can fill with texts and compare: a scalar, or a list of scalars."""
     if type(value) in (list, tuple):
         return all(type(part) in SCALARS for part in value)
     return type(value) in SCALARS or isinstance(value, jinja2.Undefined | slice)
 
 
 def is_free(value: Any) -> bool:
-    """True for a value without marks, which is the same in all chats of the form."""
+    """True for a value without marks, which is therefore the same in all chats of the form."""
     if isinstance(value, MarkedObject | MarkedList):
         return False
     if isinstance(value, Mapping):
@@ -54,14 +56,14 @@ def is_free(value: Any) -> bool:
 
 
 def is_marked(value: Any) -> bool:
-    """True for a text with a mark, or a list of such."""
+    """True for a text that contains a mark, or a list that contains such a text."""
     if isinstance(value, list | tuple):
         return any(map(is_marked, value))
     return isinstance(value, str) and MARK_BEGIN in value
 
 
 def is_escaped(value: Any) -> bool:
-    """True for a text that escapes texts joined with it."""
+    """True for a text of a class, such as Markup, that escapes the texts joined to it."""
     return isinstance(value, str) and type(value) is not str
 
 
@@ -70,26 +72,26 @@ def is_closed(value: Any) -> bool:
 
 
 def whole(value: Any) -> Any:
-    """Return a value of which number and kinds of parts are used; raise for an object behind a mark."""
+    """Return a value whose parts may be counted; raise Unforeseen for an object that a mark replaces."""
     if is_closed(value):
         raise Unforeseen("the parts of an object are looked at")
     return value
 
 
 def gone_through(value: Any) -> Any:
-    """Return the value, over whose parts the template iterates."""
+    """Return a value over which the template iterates; raise Unforeseen for a marked text."""
     if is_marked(value) and isinstance(value, str):
         raise Unforeseen("the letters of a text are gone through")
     return whole(value)
 
 
 def unpacked(value: Any) -> Any:
-    """Check a value whose parts become targets or arguments, and return it."""
+    """Return a value whose parts are assigned to targets or passed as arguments, after a check."""
     return named(gone_through(value))
 
 
 def each_unpacked(values: Any) -> Any:
-    """Check values whose own parts become targets, and return them."""
+    """Return values whose own parts are assigned to targets, after a check of each."""
     items = values if isinstance(gone_through(values), list | tuple | Mapping) else list(values)
     for value in items:
         unpacked(value)
@@ -97,25 +99,32 @@ def each_unpacked(values: Any) -> Any:
 
 
 def is_any(value: Any) -> int:
-    """Return a value's length for a comparison with 0: no marked text is empty."""
+    """Return 1 if a value has any parts, else 0, for a comparison of its length with 0.
+
+    No marked text is empty.
+    """
     return min(len(whole(value)), 1)
 
 
 def named(value: Any) -> Any:
-    """Return the value; raise for an object whose names are texts of the chat, which may collide."""
+    """Return the value; raise Unforeseen for a dictionary with marks as keys, since the chat's texts may be
+    equal.
+    """
     if type(value) is dict and any(map(is_marked, value)):
         raise Unforeseen("a text names a part of an object")
     return value
 
 
 def look_up(obj: Any, key: Any) -> None:
-    """Raise for a lookup by a text of the chat, or in an object behind a mark."""
+    """Raise Unforeseen for a lookup with a mark as key, or in an object that a mark replaces."""
     if is_closed(obj) or is_marked(key):
         raise Unforeseen("a text is looked up")
 
 
 def members(left: Any, right: Any) -> Any:
-    """Return the values that `in` compares with: an object's names, or the scalars in a list for a scalar."""
+    """Return the values with which `left in right` compares: the keys of a dictionary, or the scalars in a
+    list.
+    """
     whole(right)
     if isinstance(right, Mapping):
         return list(right)
@@ -125,7 +134,9 @@ def members(left: Any, right: Any) -> Any:
 
 
 def tells_nothing(left: Any, right: Any) -> bool:
-    """True for a value of many parts next to an empty value or a scalar: they are never equal."""
+    """True if two values can never be equal: a collection and a scalar, or collections of which one is
+    empty.
+    """
     sides = [isinstance(side, list | tuple | Mapping) for side in (left, right)]
     if not any(sides):
         return False
@@ -135,7 +146,7 @@ def tells_nothing(left: Any, right: Any) -> bool:
 
 
 def is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
-    """True if messages are selected by an attribute that is no text of the chat: the role."""
+    """True if messages are selected by an attribute without marks, such as the role."""
     if not isinstance(messages, list) or type(attribute) is not str or not attribute.isidentifier():
         return False
     if not all(isinstance(message, Mapping) and not is_closed(message) for message in messages):

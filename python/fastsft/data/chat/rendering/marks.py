@@ -1,6 +1,6 @@
-"""Marks in place of a conversation's values, and the pieces of a text between them.
+"""Replace a conversation's values by marks, and cut a rendered text at the marks.
 
-A `Trace` keeps all operations of a template on marks except writing them (`watched.py`).
+A `Trace` records all operations of a template on marks except writing them (`watched.py`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 Span = tuple[int, int]
-_MARK = re.compile("\ue000[\\d-]+\ue001?")  # a mark, perhaps cut off
+_MARK = re.compile("\ue000[\\d-]+\ue001?")  # a mark, perhaps without its end
 
 
 class Piece(NamedTuple):
-    """A part of a text with marks: control text, or the place of a content."""
+    """A part of a text with marks: a mark, or the template's own text between marks."""
 
     text: str
-    content: int  # number of its mark, -1 for control text
+    content: int  # number of the mark; -1 for the template's own text
     begin: int  # position in the text with marks
 
     @property
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def common_length(one: str, other: str, known: int = 0) -> int:
-    """Return the length of the longest common beginning of both texts; `known` is a lower bound."""
+    """Return the length of the longest common prefix of two texts. known: a lower bound of the result."""
     low, high = known, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -46,7 +46,9 @@ def difference(one: str, other: str, what: str) -> str:
 
 
 def variants(text: str) -> Iterator[str]:
-    """Yield the text as templates write it: with all surrounding white space, or less."""
+    """Yield the text in the forms that templates write: with all, some or none of its surrounding white
+    space.
+    """
     yield text
     for strip in (str.strip, str.rstrip, str.lstrip):
         yield strip(text)
@@ -56,9 +58,10 @@ def variants(text: str) -> Iterator[str]:
 def place_contents(
     pieces: list[Piece], written: Callable[[int], Iterable[str]], full: str
 ) -> list[str] | None:
-    """Return the pieces' texts with the contents put back as in `full`; None if they do not match.
+    """Return the text of each piece in `full`, with contents in place of marks; None if `full` does not
+    match.
 
-    written: yields possible texts of a content in `full`, by its number.
+    written: returns the possible texts in `full` of the content with a number.
     """
     texts, at = [], 0
     for number, piece in enumerate(pieces):
@@ -77,7 +80,7 @@ def place_contents(
 
 
 def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iterator[tuple[str, bool, bool]]:
-    """Yield [text, is_data, is_learned] for the pieces, cut at the edges of spans."""
+    """Yield (text, is_data, is_learned) for the pieces, cut at the edges of the learned spans."""
     edges = sorted({edge for span in spans for edge in span})
     at = 0
     for piece, text in zip(pieces, texts, strict=True):
@@ -92,9 +95,9 @@ def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iter
 
 
 def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> list[Span]:
-    """Convert spans of the text with marks to the text with `texts` in place of its pieces.
+    """Convert spans in the text with marks to spans in the text that has `texts` in place of its pieces.
 
-    They begin and end in control text.
+    The spans must begin and end outside of marks.
     """
     moved, at, number = [], 0, 0
     for edge in sorted({edge for span in spans for edge in span}):
@@ -107,13 +110,13 @@ def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> lis
 
 
 MARK_BEGIN, _MARK_END = "\ue000", "\ue001"
-_SHORT = 9  # characters of a short mark; some templates take only ids of this length
+_SHORT = 9  # characters of a short mark; some templates accept only ids of this length
 
 
 class Marks:
-    """Texts that no record contains, by number.
+    """Marks: texts that no record contains, each with a number.
 
-    nonce: 18 digits, because a template may change the case of letters.
+    nonce: 18 random digits, not letters, because a template may change the case of letters.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -122,19 +125,21 @@ class Marks:
         self._pattern = re.compile(f"{MARK_BEGIN}(?:{nonce}-|{nonce[:2]})(\\d{{5}}){_MARK_END}")
 
     def of(self, number: int, size: int = 0) -> str:
-        """Return a number's mark. size: of the replaced text, if its length matters."""
+        """Return the mark of a number. size: length of the replaced text, if the length matters."""
         return (self._short if size == _SHORT else self._long) % number
 
     def replaced(self, text: str, made: Callable[[int], str]) -> str:
-        """Replace each mark in the text by `made` of its number."""
+        """Replace each mark in `text` by the result of `made` for its number."""
         return self._pattern.sub(lambda mark: made(int(mark.group(1))), text)
 
     def is_one(self, text: str) -> bool:
-        """True for a text that is exactly one mark."""
+        """True if `text` is exactly one mark."""
         return self._pattern.fullmatch(text) is not None
 
     def cut(self, text: str) -> list[Piece]:
-        """Cut the text into pieces: first control text, then alternately a mark and control text."""
+        """Cut `text` into pieces: alternately the template's own text, at the beginning and end too, and
+        marks.
+        """
         pieces, at = [], 0
         for mark in self._pattern.finditer(text):
             pieces.append(Piece(text[at : mark.start()], -1, at))
@@ -145,7 +150,7 @@ class Marks:
 
 
 class Guard(NamedTuple):
-    """A call that the template has made with marks, and its result; their texts are cut at marks."""
+    """A call that the template has made with marks, and its result. Texts with marks are kept as `_Cut`."""
 
     call: Callable[..., Any]
     args: Any
@@ -153,20 +158,21 @@ class Guard(NamedTuple):
     result: Any
 
     def holds(self, values: list[Any]) -> bool:
-        """True if the call has the same result with values instead of marks."""
+        """True if the call has the recorded result, with values in place of marks in both."""
         try:
             expected = _filled(self.result, values)
             kwargs = {name: _filled(value, values) for name, value in self.kwargs.items()}
             result = self.call(*_filled(self.args, values), **kwargs)
-        except Exception:  # the template may raise anything of a text
+        except Exception:  # with another text the call may raise anything
             return False
         return type(result) is type(expected) and bool(result == expected)
 
 
 class Trace:
-    """The calls that a template makes with a chat's marks, except writing them.
+    """Records the calls that a template makes with a chat's marks, except writing them.
 
-    count: values of the chat, whose marks have the first numbers; derived values have the next.
+    count: number of values in the chat. Their marks have the numbers below `count`; marks of values that are
+    derived from them follow.
     """
 
     def __init__(self, marks: Marks, count: int = 0) -> None:
@@ -186,12 +192,14 @@ class Trace:
             self._guards[key] = Guard(call, self._cut(args), cut, self._cut(result))
 
     def made(self, text: str, make: Callable[..., str], *args: Any, **options: Any) -> str:
-        """Replace the marks in a text by new marks, which stand for `make` of their values."""
+        """Replace the marks in a text by new marks, each of which stands for the result of `make` for the
+        mark's value.
+        """
         more = tuple(options.items())
         return self.marks.replaced(text, lambda number: self._mark((number, make, args, more)))
 
     def values(self, given: list[Any]) -> list[Any]:
-        """Return a chat's values by number, derived values included."""
+        """Return a chat's values by mark number, followed by the derived values."""
         values = [*given]
         for number, make, args, options in self._made:
             values.append(make(values[number], *args, **dict(options)))
@@ -211,18 +219,20 @@ class Trace:
 
 
 class _Cut(tuple[Any, ...]):
-    """A text in parts: control text, and numbers of marks."""
+    """A text with marks, as a tuple of texts and numbers of marks."""
 
     __slots__ = ()
 
 
 def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
-    """Return the pieces' texts with values instead of marks; None if a value is missing or no text."""
+    """Return the texts of the pieces, with values in place of marks; None if a value is missing or not a
+    text.
+    """
     try:
         texts = [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
-    except IndexError:  # data that looks like a mark
+    except IndexError:  # the data contains a text that looks like a mark
         return None
-    # A value may be an object that the template does not write as JSON.
+    # A value that is not a text is an object which the template does not write as JSON.
     return texts if set(map(type, texts)) == {str} else None
 
 

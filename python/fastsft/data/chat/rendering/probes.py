@@ -1,6 +1,6 @@
-"""Probe a chat template: the fields that it writes, its form of calls, and system messages.
+"""Probe a chat template: which fields it writes, how it reads tool calls, and where it takes system messages.
 
-Each probe puts a mark of its own into every text of the probed field.
+Each probe puts a mark into all texts of the field in question and looks for the mark in the rendered text.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ _CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_tex
 
 
 class Probes:
-    """The fields that a template writes.
+    """Finds out which fields a template writes.
 
-    text: the template. nonce: 18 digits, for marks: some templates take only ids of nine characters.
+    text: renders a chat. nonce: 18 random digits, from which marks are made.
     """
 
     def __init__(self, text: Callable[[Chat], str], nonce: str) -> None:
         self.text, self._nonce = text, nonce
-        self._id = f"{int(nonce) * 31 % 10**9:09}"  # of a call
-        self._value = f"{int(nonce) * 37 % 10**18:018}"  # of its argument
+        # id of the call; some templates accept only nine characters
+        self._id = f"{int(nonce) * 31 % 10**9:09}"
+        self._value = f"{int(nonce) * 37 % 10**18:018}"  # value of the call's argument
 
     @cached_property
     def writes_tools(self) -> bool:
@@ -45,14 +46,17 @@ class Probes:
 
     @cached_property
     def call_form(self) -> CallForm | None:
-        """The first form in which the template writes calls, with arguments as JSON; or None."""
+        """The first form of tool calls that the template writes, with arguments as JSON; None if it writes no
+        calls.
+        """
         marks = (self._nonce, self._id, self._value)
         for form in _CALL_FORMS:
             for chat in (self._calling(form), self._calling(form).first(2)):
                 with contextlib.suppress(Refused, Fatal):
                     text = self.text(chat)
                     is_python = f"{{'x': '{self._value}'" in text
-                    # The tool's result has the id, too; it tells nothing about the call.
+                    # The tool's result contains the id, too, so there the id does not show that the call is
+                    # written.
                     written = [
                         mark
                         for mark in marks
@@ -64,19 +68,21 @@ class Probes:
 
     @cached_property
     def thoughts_name(self) -> str:
-        """The first name of thoughts that the template writes, in any place; "" if it writes none."""
+        """Name of the first field with thoughts that the template writes anywhere; "" if it writes none."""
         for name in THOUGHTS:
             if any(self._writes(chat, self._nonce) for chat in self._thinking(name)):
                 return name
         return ""
 
     def two_thoughts(self, name: str | None) -> Chat:
-        """Return two turns with thoughts: in the field `name`, or in the text."""
+        """Return two turns with thoughts, in the field `name` or, if it is None, in the content."""
         in_text = {**_REPLY, "content": f"<think>\n{self._nonce}\n</think>\n\nHo"}
         return Chat([_USER, {**_REPLY, name: self._nonce} if name else in_text] * 2)
 
     def call_endings(self) -> tuple[str, str]:
-        """Return the texts after a call's name, and between a call and its result; "" without calls."""
+        """Return the text after a call's last mark, and the text between a call and its result; "" if there
+        are no calls.
+        """
         if self.call_form is None:
             return "", ""
         with contextlib.suppress(Refused, Fatal):
@@ -99,7 +105,7 @@ class Probes:
         return Chat([_USER, calling, result, _REPLY])
 
     def _thinking(self, name: str) -> Iterator[Chat]:
-        """Yield chats with thoughts: with and without calls, in a first and a later turn."""
+        """Yield chats with thoughts in a reply or a tool call, in the first or a later turn."""
         reply = {**_REPLY, name: self._nonce}
         yield Chat([_USER, reply])
         yield Chat([_USER, _REPLY, _USER, reply])
@@ -120,17 +126,18 @@ class Probes:
 
 
 Text = Callable[[Chat], str]
-# Forms of call ids, of which a template needs at most one: exactly nine characters; "functions.NAME:NUMBER"
-# instead of a name; any id.
+# Traits about ids of tool calls, at most one of which a template has: it needs ids of exactly nine
+# characters; it needs ids of the form "functions.NAME:NUMBER" and writes no name; it needs any id.
 CALL_IDS = ("short_call_ids", "named_call_ids", "call_ids")
-# Two traits about system messages: a second one after the first, and one between turns.
+# Two traits about system messages: the template writes a second one after the first, or one between turns.
 INPUTS = (*CALL_IDS, "second_system", "later_system")
 
 
 def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> bool:
     """True if the template has the trait `name`, one of INPUTS.
 
-    text: the template. form: of its calls, or None. nonce: 18 digits.
+    text: renders a chat. form: form of the template's tool calls; None if it writes none. nonce: 18 random
+    digits.
     """
     if name == "second_system":
         return _writes(text, [_system("A", nonce), _system("B", nonce), _USER, _REPLY], 2, nonce)
@@ -140,7 +147,7 @@ def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> boo
 
 
 def _call_ids(text: Text, form: CallForm, nonce: str) -> str:
-    """Return the name of the form of call ids that the template needs; "" for none."""
+    """Return which of CALL_IDS the template needs; "" if it needs no ids."""
     short, name = nonce[:9], f"f{nonce[9:]}"
     with_id = _rendered(text, _calling(form, name, short))
     without = _rendered(text, _calling(form, name, None))

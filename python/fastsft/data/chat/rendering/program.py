@@ -1,4 +1,4 @@
-"""A compiled chat template: the texts that it writes, and the reply places in them."""
+"""Render chats with a compiled chat template, and find the places of replies in the text."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ _MOST_PIECES = 1 << 17
 class Program:
     """A compiled template.
 
-    ends: ends of replies, as `Ends`; () while unknown. for_tools: the template always gets tools, so that
-    probes without tools get one.
+    source: the template's text. tokens: special tokens by name. date: the date that the template sees.
+    adds_bos: the tokenizer adds a BOS. ends: the fields of `Ends`; () if not known yet. for_tools: the
+    template is always rendered with tools, so a tool is added to probes without tools.
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class Program:
         self._ends = Ends(*(ends or ("",)))
         self._spans = ReplySpans(self._written, self._ends)
         self._forms = KnownForms(self._marks, self._written_of_marks, self._ends)
-        self._plain: dict[tuple[str, ...], list[Piece]] = {}  # texts of marks by the roles of their chats
+        # pieces of the text with marks, by the roles of the chat
+        self._plain: dict[tuple[str, ...], list[Piece]] = {}
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
-        except Exception as error:  # constants are computed while it compiles, and may raise anything
+        # constant expressions are evaluated during compilation, and may raise anything
+        except Exception as error:
             line = f"line {error.lineno}: " if isinstance(error, TemplateSyntaxError) else ""
             reason = str(error) or type(error).__name__
             raise Fatal(f"the chat template does not compile: {line}{reason}") from None
@@ -80,9 +83,11 @@ class Program:
         )
 
     def text(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> str:
-        """Return the rendered text, which ends as a row does. template: in another environment.
+        """Return the text of a chat as it stands in a row.
 
-        Refused for an exception of the template or too much output.
+        prompt: add a generation prompt. template: the same template compiled in another environment.
+
+        Refused if the template raises an exception or writes too much.
         """
         limit = (1 << 20) + 16 * chat.size
         parts, size = [], 0
@@ -113,10 +118,11 @@ class Program:
         return text if prompt else text + self._ends.after(chat.messages)
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Return pieces [text, is_data, is_learned] of a conversation, and facts about them (`_answer`).
+        """Return the rendered conversation as pieces [text, is_data, is_learned], with facts about them
+        (`_answer`).
 
-        needs_rows: the reason why its replies have no place in one text, but may have one in a row each; else
-        "".
+        needs_rows: why the replies cannot all be located in one text, although each may be in a row of its
+        own; "" if they can.
         """
         chat = self._asked(system, messages, tools)
         written = self._written(chat)
@@ -150,7 +156,8 @@ class Program:
         return _answer(pieces, self._lacks_bos(text), is_known, chat.more_text(), rewritten)
 
     def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
-        # A block may end before the token that ends the reply: then the following text counts, too.
+        # With next_turn, a generation block may end before the token that ends its reply; the text after the
+        # block then matters, too, which skeletons do not check.
         may_be_known = not (self.has_blocks and self._ends.next_turn)
         replies = self._forms.find(chat, written.text, learned) if may_be_known else None
         return self._spans.find(chat, written, learned) if replies is None else replies
@@ -158,10 +165,11 @@ class Program:
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
     ) -> tuple[list[Reply], str, str]:
-        """Return the learned replies, the text that contains them, and why they need separate rows, else "".
+        """Return the learned replies, the text that contains them, and the reason if they need rows of their
+        own ("" if not).
 
-        If the text has no place for its only reply, the last one, the reply is written after its prompt.
-        Refused for a reply without any place.
+        If only the last reply is learned and it has no place in the text, a text is made of its prompt and
+        the reply. Refused if a reply cannot be located at all.
         """
         faults = [fault for i in learned if isinstance(fault := found[i], Fault)]
         if not faults:
@@ -175,9 +183,9 @@ class Program:
         return [joined[1]], joined[0], ""
 
     def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Return the text before the last message, a reply that is not written yet, like `render`.
+        """Return the prompt for the last message, a reply that is not written yet, in the form of `render`.
 
-        The text is the prompt for a reply or, for a template without prompts, the text up to the reply.
+        For a template without generation prompts, this is the text up to the reply.
         """
         chat = self._asked(system, messages[:-1], tools)
         text = self._written(chat, prompt=True).text
@@ -204,7 +212,9 @@ class Program:
         return bool(self._bos) and not full.startswith(self._bos)
 
     def _place(self, chat: Chat, full: str) -> tuple[list[Piece], list[str]] | None:
-        """Return the text in the pieces of a chat of marks; None if the template changes contents."""
+        """Return the pieces of the chat with marks, and their texts in `full`; None if the template changes
+        contents.
+        """
         roles = _roles(chat)
         if (pieces := self._plain.get(roles)) is None:
             if sum(map(len, self._plain.values())) > _MOST_PIECES:
@@ -215,17 +225,19 @@ class Program:
         return None if texts is None else (pieces, texts)
 
     def _pieces(self, roles: tuple[str, ...], prompt: bool = False) -> list[Piece]:
-        """Return the pieces of a chat of marks; none if the template does not write marks as contents."""
+        """Return the pieces of the text for a chat with marks as contents; none if the template fails on
+        marks.
+        """
         with contextlib.suppress(Refused, Fatal):
             return self._marks.cut(self._written(self._marked(roles), prompt).text)
         return []
 
     def endings(self) -> dict[str, str]:
-        """Return the texts around the replies of short conversations.
+        """Return the texts around replies, found in short conversations.
 
-        last: after the last reply. middle: after another reply, up to the next text. call, after_call: after
-        the prompt for a reply that calls a tool, and between it and the tool's result; "" if the template
-        writes no calls. rest_of_prompt: as `ReplySpans.rest_of_prompt`.
+        last: text after the last reply. middle: text between an earlier reply and the next content. call:
+        text after the name and arguments of a tool call; after_call: text between the call and its result;
+        both "" if the template writes no calls. rest_of_prompt: as in `ReplySpans.rest_of_prompt`.
         """
         marked = self._marked(("user", "assistant") * 2)
         written = self._written(marked)
@@ -244,13 +256,13 @@ class Program:
         }
 
     def trait(self, name: str) -> bool:
-        """Return whether the template has a trait.
+        """Return whether the template has the trait `name`.
 
-        takes_system: a system text appears in a conversation with its reply. lacks_bos: a text gets the
-        tokenizer's BOS in front. rewrites: the text of two turns does not begin with a prompt and its reply.
-        rewrites_thoughts: likewise for replies with thoughts. marks_replies: the template shows where a reply
-        begins, by a prompt or by generation blocks. INPUTS: as `takes_input`. tools, tool_calls,
-        reasoning_content: it writes the field.
+        takes_system: it writes a system text. lacks_bos: it writes no BOS, and the tokenizer adds one.
+        rewrites: a reply is written differently when messages follow it. rewrites_thoughts: the same for
+        replies with thoughts. marks_replies: it shows where a reply begins, by a generation prompt or
+        generation blocks. INPUTS: as in `takes_input`. tools, tool_calls, reasoning_content: it writes this
+        field.
         """
         if name == "rewrites":
             two_turns = self._marked(("user", "assistant") * 2)
@@ -294,7 +306,7 @@ class Program:
         return split_blocks(text, self._blocks) if self.has_blocks else Written(text)
 
     def _written_of_marks(self, chat: Chat, prompt: bool, trace: Trace) -> Written:
-        """Render a chat of marks; trace: keeps all operations of the template on them."""
+        """Render a chat with marks, recording all operations of the template on marks in `trace`."""
         if self._watched is None:
             raise Unforeseen("the template cannot be watched")
         environment, template = self._watched
@@ -303,11 +315,11 @@ class Program:
 
     @cached_property
     def _watched(self) -> tuple[Watched, Template] | None:
-        """The template in an environment that watches it; None if that is impossible."""
+        """The template compiled in an environment that watches it; None if that is impossible."""
         environment = Watched(self._date, self._blocks, Trace(self._marks), self._environment.json_texts)
         try:
             return environment, environment.compiled(self._source)
-        except Exception:  # constants are computed while it compiles
+        except Exception:  # constant expressions are evaluated during compilation, and may raise anything
             return None
 
 
@@ -330,6 +342,6 @@ def _need_rows(replies: Found) -> bool:
 
 
 def _told(error: Exception) -> str:
-    """A template's own words, short, and without what moves a cursor."""
+    """Return the error's message, at most 300 characters, with control characters escaped."""
     text = str(error)[:300]
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

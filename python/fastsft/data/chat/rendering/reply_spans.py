@@ -1,4 +1,4 @@
-"""Find the learned parts of a chat template's text: the begin and end of its replies."""
+"""Find the learned parts of a rendered chat: where each reply begins and ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _THOUGHTS = re.compile("think|thought|reason")
 
 
 class Ends(NamedTuple):
-    """The special tokens that end replies.
+    """The tokens that end replies.
 
-    reply: of a text. call: of a reply that calls tools; "" if the template writes none. next_turn: both are
-    tokens with which the next message begins, as in GLM-4's template: a user's message, and a tool's result.
-    The text of a row then ends with such a token.
+    reply: the token after a reply of text. call: the token after a reply that calls tools; "" if the template
+    writes no calls. next_turn: the template writes no token after replies; `reply` and `call` are then the
+    tokens with which the next message, of the user or a tool, begins, as in GLM-4's template. Such a token is
+    added at the end of a row.
     """
 
     reply: str
@@ -34,23 +35,24 @@ class Ends(NamedTuple):
         return (calls and self.call) or self.reply
 
     def after(self, messages: list[dict[str, Any]]) -> str:
-        """Return the end of a row's text that the template does not write."""
+        """Return the token to add at the end of a row if the template does not write it; else ""."""
         ends_with_reply = self.next_turn and messages and messages[-1]["role"] == "assistant"
         return self.of(messages, len(messages) - 1) if ends_with_reply else ""
 
 
 class Written(NamedTuple):
-    """A rendered text. blocks: its generation blocks; None for a template without them."""
+    """A rendered text. blocks: spans of its generation blocks; None if the template has none."""
 
     text: str
     blocks: list[Span] | None = None
 
 
 class Reply(NamedTuple):
-    """The learned part of a text.
+    """The place of a reply, which is learned, in a text.
 
-    rest: the end of its prompt that the reply does not continue. after: following text that was also searched
-    for the last of the tokens `stops`. is_late: it leaves the prompt before its generation block begins.
+    rest: end of the generation prompt that the text of the reply does not have. after: text after the reply
+    in which the last of the tokens `stops` was also searched. is_late: the generation block begins after the
+    end of the prompt.
     """
 
     begin: int
@@ -61,12 +63,13 @@ class Reply(NamedTuple):
     is_late: bool = False
 
     def ends_as(self, other: Reply, text: str, other_text: str) -> bool:
-        """True if its last stop token is where another reply has it, which has the same text around it.
+        """True if the reply and `other`, with the same text of the template around them, end at the same stop
+        token.
 
         text, other_text: the texts that contain the replies.
         """
         if len(self.stops) == 1 and other_text.endswith(self.stops, other.begin, other.end):
-            return True  # the token cannot end later
+            return True  # there is no later stop token
         stop = other._last_stop(other_text)
         return self._last_stop(text) == (stop if stop < 0 else self.end - self.begin)
 
@@ -75,20 +78,24 @@ class Reply(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """The reason why a reply has no place in a text. needs_row: it may have one in a separate row."""
+    """The reason why a reply cannot be located in a text.
+
+    needs_row: it may be located in a row of its own.
+    """
 
     reason: str
     needs_row: bool = False
 
 
-Found = dict[int, Reply | Fault]  # by the number of the reply's message
-Render = Callable[[Chat, bool], Written]  # (chat, with generation prompt)
+Found = dict[int, Reply | Fault]  # by message number of the reply
+Render = Callable[[Chat, bool], Written]  # (chat, whether to add a generation prompt)
 
 
 def split_blocks(text: str, marks: tuple[str, str]) -> Written:
-    """Remove the marks of generation blocks from the text, and return the blocks.
+    """Remove the marks around generation blocks from the text, and return text and blocks.
 
-    Blocks with only white space between them are joined.
+    Blocks that are separated only by white space are joined. marks: the marks at the begin and end of a
+    block.
     """
     begin, end = marks
     first, *others = text.split(begin)
@@ -106,9 +113,9 @@ def split_blocks(text: str, marks: tuple[str, str]) -> Written:
 
 
 class ReplySpans:
-    """Finds the learned parts of the replies in a rendered chat.
+    """Finds the places of replies in a rendered chat.
 
-    render: the template. ends: of its replies.
+    render: renders a chat. ends: the tokens that end replies.
     """
 
     def __init__(self, render: Render, ends: Ends) -> None:
@@ -116,16 +123,18 @@ class ReplySpans:
         self._ends = ends
 
     def find(self, chat: Chat, written: Written, wanted: list[int]) -> Found:
-        """Return the place of each wanted reply in the chat's text, or the reason why it has none.
+        """Return the place of each reply in `wanted` (message numbers), or a Fault if it has no place.
 
-        A reply has a place if the text begins with the reply's prompt, followed by the reply as the template
-        writes it after that prompt.
+        A reply has a place if the chat's text begins with the reply's prompt, followed by the text that the
+        template writes for a chat that ends with the reply.
         """
         return {i: self._find(chat, written, i) for i in wanted}
 
     def rest_of_prompt(self, chat: Chat, written: Written) -> str:
-        """Return the end of the last reply's prompt, from a tag on, that the reply does not continue; or
-        "".
+        """Return the part of the last reply's prompt that the chat's text does not have, from its last tag
+        on.
+
+        "" if the text has the whole prompt.
         """
         reply = len(chat.messages) - 1
         before, unprompted = self._prompts(chat.first(reply))
@@ -136,18 +145,18 @@ class ReplySpans:
         return before[max((at for at in tags if at <= begin), default=begin) :]
 
     def join(self, chat: Chat, written: Written) -> tuple[str, Reply] | None:
-        """Return the last reply's prompt followed by the reply; None if the text does not tell its begin.
+        """Return a text of the last reply's prompt and the reply; None if the begin of the reply cannot be
+        found.
 
-        This is for a reply before which the template writes another text than in its prompt. The reply begins
-        after the preceding message and the text that asks for a reply, and none of its own text comes
-        earlier.
+        Used if the template writes a different text before the reply than in its prompt. The reply is taken
+        to begin after the preceding message and the generation prompt, before any of the message's own text.
         """
         reply = len(chat.messages) - 1
         context = chat.first(reply)
         before, unprompted = self._prompts(context)
         begin, own = (self._first_of(chat, i, written.text) for i in (reply - 1, reply))
         lead = before[common_length(before, unprompted) :]
-        if not lead:  # there is no generation prompt
+        if not lead:  # the template has no generation prompt
             lead = before[self._first_of(context, reply - 1, before, prompt=True) :]
         for kept in _kept_leads(lead):
             at = written.text.rfind(kept, begin, own)
@@ -164,14 +173,16 @@ class ReplySpans:
         return None
 
     def _first_of(self, chat: Chat, message: int, text: str, prompt: bool = False) -> int:
-        """Return the position of a message's first text; the text's end for a message without any."""
+        """Return the position in `text` where the text of a message begins; the end of `text` if there is
+        none.
+        """
         try:
             return common_length(text, self._render(altered(chat, message), prompt).text)
         except Refused:
             return len(text)
 
     def _prompts(self, chat: Chat) -> tuple[str, str]:
-        """Return the text with a generation prompt, and without it."""
+        """Return the text of a chat with a generation prompt, and without it."""
         return self._render(chat, True).text, self._render(chat, False).text
 
     def _find(self, chat: Chat, written: Written, reply: int) -> Reply | Fault:
@@ -196,12 +207,13 @@ class ReplySpans:
         return place
 
     def _end(self, chat: Chat, upto: Written, reply: int, begin: int, rest: str) -> Reply | Fault:
-        """Return the reply that ends the text, up to its stop token's end.
+        """Return the place of the reply that is last in the text `upto`. It ends with its stop token.
 
-        The rest of a generation block is not learned, because no model generates it.
+        The text of a generation block after the stop token is not learned, because a model would not generate
+        it.
         """
         stop = self._ends.of(chat.messages, reply)
-        stops = tuple(dict.fromkeys((stop, self._ends.reply)))  # a call may also end as a text does
+        stops = tuple(dict.fromkeys((stop, self._ends.reply)))  # a call may also end with the token for texts
         if upto.blocks is None:
             size = _last_stop(upto.text[begin:], stops)
             if size < 0:
@@ -223,15 +235,16 @@ class ReplySpans:
 
 
 def _last_stop(text: str, stops: tuple[str, ...]) -> int:
-    """Return the end of the last stop token in the text; -1 without any."""
+    """Return the end position of the last stop token in the text; -1 if there is none."""
     return max((at + len(stop) for stop in stops if (at := text.rfind(stop)) >= 0), default=-1)
 
 
 def _leave(before: str, unprompted: str, text: str) -> int | None:
-    """Return the position at which the text leaves the prompt `before`; None if it does not follow it.
+    """Return the position at which the text departs from the prompt `before`; None if it does not follow the
+    prompt.
 
-    That may be before the prompt's end: a prompt may begin a block of thoughts that the reply lacks or
-    changes. unprompted: the chat without the generation prompt.
+    This may be before the end of the prompt, since a prompt may begin a block of thoughts that the reply does
+    not have. unprompted: the text of the chat without the generation prompt.
     """
     if text.startswith(before):
         return len(before)
@@ -241,38 +254,44 @@ def _leave(before: str, unprompted: str, text: str) -> int | None:
     rest = before[begin:].strip()
     if before[len(unprompted) : begin].strip():
         return begin if not rest or _THOUGHTS.search(rest) else None
-    tag = _TAG.match(rest)  # only thoughts follow the prompt
+    tag = _TAG.match(rest)  # the prompt consists only of the begin of thoughts
     return begin if tag and _THOUGHTS.search(tag.group()) else None
 
 
 def kept_length(prompt: str, text: str) -> int:
-    """Return the common length of prompt and text; a tag counts only as a whole."""
+    """Return the length of the common prefix of two texts, in which a tag counts only if it is whole."""
     kept = common_length(prompt, text)
     inside = (tag.start() for tag in _TAG.finditer(prompt) if tag.start() < kept < tag.end())
     return next(inside, kept)
 
 
 def _kept_leads(lead: str) -> list[str]:
-    """Return the ends of a prompt that a reply may have: whole, or up to a block of thoughts."""
+    """Return the parts of a generation prompt that may precede a reply: all of it, or the part before
+    thoughts.
+    """
     starts = [tag.start() for tag in _TAG.finditer(lead) if _THOUGHTS.search(lead[tag.start() :])]
     return [kept for kept in (lead, *(lead[:start] for start in reversed(starts))) if kept.strip()]
 
 
 def is_whole(message: dict[str, Any], text: str, begin: int, end: int) -> bool:
-    """True if the span contains the reply's content and thoughts."""
+    """True if the span from `begin` to `end` contains the reply's content and thoughts."""
     texts = [message.get(name) or "" for name in ("content", *THOUGHTS)]
     return all(_is_written(content, text, begin, end) for content in texts)
 
 
 def loses_call(message: dict[str, Any], span: str) -> bool:
-    """True if the span lacks a call of the reply: learning it would teach to stop instead of calling."""
+    """True if the span lacks a tool call of the reply.
+
+    A model would then learn to stop instead of calling the tool.
+    """
     return not all(_is_called(call, span) for call in message.get("tool_calls", ()))
 
 
 def _is_written(content: str, full: str, begin: int, end: int) -> bool:
-    """True if the span contains the content, or ends with it: a prompt may contain its beginning.
+    """True if the span contains the content; the beginning of the content may be in the prompt before the
+    span.
 
-    White space does not count.
+    White space is ignored.
     """
     if content.strip() in full[begin:end]:
         return True
@@ -281,7 +300,7 @@ def _is_written(content: str, full: str, begin: int, end: int) -> bool:
 
 
 def _is_called(call: Any, span: str) -> bool:
-    """True if the span has the call's name or, if the template writes none, its id."""
+    """True if the span contains the name or the id of the call."""
     function = call.get("function", call)
     names = (function.get("name") if isinstance(function, dict) else None, call.get("id"))
     marks = [name for name in names if isinstance(name, str) and name]

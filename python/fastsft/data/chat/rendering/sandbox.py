@@ -1,4 +1,4 @@
-"""The sandbox in which chat templates render, and the exceptions that end a render."""
+"""Define the sandbox in which chat templates are rendered, and the exceptions that end a rendering."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ _OF_OBJECTS = frozenset(dir(dict))
 
 
 class Refused(Exception):
-    """The template cannot render this conversation."""
+    """Error about a conversation that the template cannot render."""
 
 
 class Fatal(Exception):
-    """The template cannot be used at all."""
+    """Error about a template that cannot be used at all."""
 
 
 class TimeLimit(BaseException):
-    """Raised by the timer inside a render."""
+    """Exception that the timer raises during a rendering."""
 
 
 class GenerationBlocks(Extension):
-    """`{% generation %}...{% endgeneration %}`: puts two marks around text that is learned."""
+    """The block `{% generation %}...{% endgeneration %}`, which puts marks around its text, since it is
+    learned.
+    """
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -52,7 +54,9 @@ class GenerationBlocks(Extension):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment for which chat templates are written, and nothing else."""
+    """A sandboxed Jinja environment with only the functions and filters that transformers gives chat
+    templates.
+    """
 
     def __init__(self, date: str, generation_marks: tuple[str, str]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlocks])
@@ -65,13 +69,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = self.json_texts.write
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Look up a field of data directly; jinja would first ask the object for an attribute."""
+        """Look up a field of a dictionary directly, since jinja would first look for an attribute of the
+        object.
+        """
         if type(obj) is dict and attribute not in _OF_OBJECTS:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Cache jinja's decision, which depends only on the object's type."""
+        """Return jinja's decision from a cache, since it depends only on the object's type and the
+        attribute.
+        """
         key = (type(obj), attr)
         is_safe = self._safe.get(key)
         if is_safe is None:
@@ -81,14 +89,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return is_safe
 
     def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
-        """Raise at once; the default sandbox would silently write nothing for a forbidden attribute."""
+        """Raise SecurityError.
+
+        The default sandbox would write nothing for a forbidden attribute, without an error.
+        """
         raise SecurityError(f"access to {attribute!r} of {type(obj).__name__}")
 
 
 def _indented(value: object, indent: str, line: str) -> str:
-    """Return the text of `json.dumps` with an indent, several times faster, since that is written in Python.
+    """Return the text of `json.dumps` with an indent, several times faster than Python's own pure Python
+    code.
 
-    line: a line break and the indent of the value itself.
+    line: a line break, followed by the indent of the value itself.
     """
     inside = line + indent
     if type(value) is str:
@@ -116,9 +128,9 @@ def _formatted(date: str, form: str) -> str:
 
 
 class MarkedObject(dict[str, Any]):
-    """An object with a mark in place of its JSON text; templates cannot access a private name.
+    """A dictionary with a mark that stands for its JSON text. Templates cannot access the private attributes.
 
-    parts: those that a template may read; None: the object stays hidden.
+    parts: the fields that a template may read; None if it may read none.
     """
 
     __slots__ = ("_is_open", "_mark")
@@ -129,7 +141,7 @@ class MarkedObject(dict[str, Any]):
 
 
 class MarkedList(list[Any]):
-    """A list, like `MarkedObject`."""
+    """A list with a mark that stands for its JSON text. parts: as in `MarkedObject`."""
 
     __slots__ = ("_is_open", "_mark")
 
@@ -139,15 +151,15 @@ class MarkedList(list[Any]):
 
 
 class JsonTexts:
-    """The filter `tojson`, which caches the texts of objects: chats are rendered repeatedly and share tools.
+    """The filter `tojson`, with a cache of the texts, since chats are rendered repeatedly and share tools.
 
-    No template can change an object in the sandbox.
+    Cached texts stay valid because a template cannot change an object in the sandbox.
     """
 
     def __init__(self) -> None:
         self._known: dict[
             tuple[object, ...], tuple[object, str]
-        ] = {}  # keeps the object, whose id is the key
+        ] = {}  # also keeps the object alive, since its id is in the key
         self._size = 0  # characters of all texts
 
     def write(

@@ -1,9 +1,9 @@
-"""A sandbox that watches what a chat template does with the marks of a skeleton (`marks.py`).
+"""Watch what a chat template does with the marks of a skeleton (`marks.py`), in a sandbox.
 
-A template that only writes a text writes any other text in the same way. Any other operation on a mark
-(compare, search, cut, measure) is kept with its result as a `Guard`: another chat is rendered as the marks
-were if each guard has the same result with that chat's texts. An operation that cannot be repeated raises
-`Unforeseen`.
+If a template only writes a text, it writes any other text in the same way. Any other operation on a mark
+(compare, search, cut, measure) is recorded with its result as a `Guard`. If each guard has the same result
+with another chat's texts, that chat is rendered in the same way as the marks. An operation that cannot be
+repeated raises `Unforeseen`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fastsft.data.chat.rendering.marked_values import (
 from fastsft.data.chat.rendering.marks import Trace
 from fastsft.data.chat.rendering.sandbox import JsonTexts, MarkedList, MarkedObject, Sandbox
 
-# Filters and tests that reveal neither the words of a text nor the parts of a marked object.
+# Filters and tests whose results depend neither on the words of a text nor on the parts of a marked object.
 _WRITING_FILTERS = frozenset(("default", "d"))
 _LIST_FILTERS = frozenset(("first", "last", "list", "reverse", "length", "count", "items"))
 _IMPURE = frozenset(("random", "sameas"))
@@ -55,7 +55,7 @@ _KIND_TESTS = frozenset(
 )
 _PICKING_FILTERS = frozenset(("selectattr", "rejectattr"))
 _STRIPS = frozenset(("strip", "lstrip", "rstrip"))
-_LOCALS = ("_loop_vars", "_block_vars")  # jinja adds these arguments to each call
+_LOCALS = ("_loop_vars", "_block_vars")  # arguments that jinja adds to each call
 _LOOKUPS = frozenset(("get", "items", "keys", "values"))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
@@ -76,11 +76,11 @@ _OWN = (
     "_compare",
     "_unpacked",
     "_each_unpacked",
-)  # filters that replace jinja's own operations
+)  # filters with which _Rewriter replaces jinja's own operations
 
 
 class Watched(Sandbox):
-    """The sandbox for marked chats. trace: keeps the operations on their marks."""
+    """The sandbox for chats with marks. trace: records the operations on marks."""
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
@@ -105,14 +105,14 @@ class Watched(Sandbox):
         self.filters |= dict(zip(_OWN, own, strict=True))
 
     def compiled(self, source: str) -> jinja2.Template:
-        """Compile the template so that all operations on values pass through this class."""
+        """Compile the template so that this class sees all operations on values."""
         tree = self.parse(source)
         if next(tree.find_all(nodes.EvalContextModifier), None) is not None:
             raise Unforeseen("the template escapes its texts")
         return self.from_string(_Rewriter().visit(tree))
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Allow macros and constructors of values; repeat methods of a text by a guard."""
+        """Call a function of the template: record a guard for methods of a text, and check other calls."""
         owner = getattr(__obj, "__self__", None)
         result = super().call(__context, __obj, *args, **kwargs)
         kwargs = {name: value for name, value in kwargs.items() if name not in _LOCALS}
@@ -139,7 +139,8 @@ class Watched(Sandbox):
         look_up(obj, attribute)
         value = super().getattr(obj, attribute)
         is_own = getattr(value, "__self__", None) is obj or isinstance(value, jinja2.Undefined)
-        if isinstance(obj, str) and is_marked(obj) and not is_own:  # the sandbox has replaced the method
+        # the sandbox has replaced the method, so it cannot be recorded
+        if isinstance(obj, str) and is_marked(obj) and not is_own:
             raise Unforeseen(f"the method {attribute} of a text")
         return value
 
@@ -154,7 +155,7 @@ class Watched(Sandbox):
         return super().getitem(obj, argument)
 
     def _kept(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> Any:
-        """Return the result, and keep a guard if an argument has marks."""
+        """Return the result of a call, and record a guard if an argument has marks."""
         values = (*args, *kwargs.values())
         if all(map(is_free, values)):
             return result
@@ -166,8 +167,8 @@ class Watched(Sandbox):
         return result
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a filter or test so that its results are kept."""
-        first = int(hasattr(function, "jinja_pass_arg"))  # jinja's own first argument
+        """Return a filter or test that records its calls with marks."""
+        first = int(hasattr(function, "jinja_pass_arg"))  # 1 if jinja passes an argument of its own in front
 
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -185,13 +186,13 @@ class Watched(Sandbox):
         return watched
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
-        """Jinja's filter `trim`."""
+        """Trim like Jinja's filter `trim`, and record the call if it depends on a mark."""
         if type(value) is str:
             return self._stripped(str.strip, value, chars)
         return self._kept(do_trim, (value, chars), {}, do_trim(value, chars))
 
     def _stripped(self, method: Callable[..., str], text: str, *chars: str | None) -> str:
-        """Return the text without surrounding white space; for a mark another mark, as no marked text is
+        """Return the stripped text; for a mark, a new mark that stands for the stripped value, which is never
         blank.
         """
         is_white = all(
@@ -204,13 +205,13 @@ class Watched(Sandbox):
         return result
 
     def _mark_safe(self, value: Any) -> Any:
-        """Jinja's filter `safe`."""
+        """Mark a text as safe, like Jinja's filter `safe`."""
         if type(value) is str or is_free(value):
             return do_mark_safe(value)
         raise Unforeseen(f"a {type(value).__name__} is made a text")
 
     def _write(self, value: Any) -> Any:
-        """Return a value to be written or joined: a text, or a value that Python always writes alike."""
+        """Return a value that is written or joined; raise Unforeseen if its text may depend on the chat."""
         if isinstance(value, str) or is_free(value):
             return value
         raise Unforeseen(f"a {type(value).__name__} is written")
@@ -222,7 +223,10 @@ class Watched(Sandbox):
         return whole(value)[piece]
 
     def _compare(self, left: Any, *others: Any) -> bool:
-        """Compare operands by jinja's operator names, which alternate with the values."""
+        """Return the result of a chain of comparisons.
+
+        others: alternately jinja's operator names and operands.
+        """
         for name, right in zip(others[::2], others[1::2], strict=True):
             result = _COMPARISONS[name](left, right)
             among = members(left, right) if name in ("in", "notin") else right
@@ -236,7 +240,7 @@ class Watched(Sandbox):
     def _tojson(
         self, value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any
     ) -> str:
-        """Return the JSON text, with new marks for the JSON form of marked values."""
+        """Return the JSON text of a value, with new marks that stand for the JSON form of marked values."""
         if any(map(is_marked, (ensure_ascii, indent, *options.values()))):
             raise Unforeseen("a text says how JSON is written")
         if isinstance(value, MarkedObject | MarkedList):
@@ -255,7 +259,7 @@ _Call = TypeVar("_Call", nodes.Call, nodes.Filter, nodes.Test)
 
 
 class _Rewriter(NodeTransformer):
-    """Replaces jinja's own operations by filters of `Watched`."""
+    """Replaces jinja's own operations in a template by filters of `Watched`."""
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:
         self.generic_visit(node)
@@ -309,7 +313,7 @@ class _Rewriter(NodeTransformer):
         return self._with_opened(node)
 
     def _with_opened(self, node: _Call) -> _Call:
-        """Watch values whose parts become arguments."""
+        """Pass values whose parts become arguments through a filter that checks them."""
         self.generic_visit(node)
         if node.dyn_args is not None:
             node.dyn_args = _through("_unpacked", node.dyn_args)
@@ -338,7 +342,7 @@ class _Rewriter(NodeTransformer):
 
 
 def _takes_parts(target: nodes.Node) -> bool:
-    """True if the parts of a value become targets; raise for parts of parts."""
+    """True if the parts of a value are assigned to targets; raise Unforeseen for nested targets."""
     if not isinstance(target, nodes.Tuple):
         return False
     if any(isinstance(item, nodes.Tuple) for item in target.items):
