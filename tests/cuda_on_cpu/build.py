@@ -24,6 +24,7 @@ import torch
 from cuda_on_cpu.translate import translate
 
 HERE = Path(__file__).parent
+CUBLAS_LT = HERE.parent / "cublas_lt"
 ROOT = HERE.parents[1]
 CSRC = ROOT / "csrc"
 CACHE = ROOT / "build" / "cuda_on_cpu"
@@ -105,7 +106,7 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
     headers = translated_headers(text)
     inputs = digest_of([*(CSRC / "ops").rglob("*.h"), *(CSRC / "core").rglob("*.h"), *HERE.rglob("*.h")])
     cpp = digest_of([*(CSRC / "ops").rglob("*.cpp"), *(CSRC / "core").rglob("*.cpp")])
-    include = ("-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(CSRC))
+    include = ("-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(HERE.parent), "-I", str(CSRC))
     yield Unit("glue.cpp", glue(text), (*COMMON, "-O0", "-g0", *torch_flags(), *include), inputs + cpp)
     inputs += headers.name
     include = ("-I", str(headers), *include)
@@ -118,6 +119,9 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
         yield Unit(name, text[name], (*COMMON, *torch_flags(), *KERNELS[kind], *include), inputs)
     for path in sorted((HERE / "fibers").glob("*.cpp")):
         yield Unit(path.name, path.read_text(), (*COMMON, *FIBERS[kind], *include), inputs)
+    for path in sorted(CUBLAS_LT.glob("*.cpp")):
+        flags = (*COMMON, "-O3", "-I", str(HERE / "shim"), "-I", str(CUBLAS_LT.parent))
+        yield Unit(path.name, path.read_text(), flags, digest_of([*CUBLAS_LT.glob("*.h")]))
 
 
 def with_headers(kernels: str) -> str:
@@ -165,11 +169,11 @@ def glue(text: dict[str, str]) -> str:
 
 
 def products(text: dict[str, str]) -> Iterator[str]:
-    """Products as on a GPU, with a cuBLASLt that multiplies on the CPU.
+    """Products as on a GPU, with the cuBLASLt of tests/cublas_lt.
 
     A GPU's memory begins at multiples of 512 bytes, the CPU's at multiples of 64, some by chance at more.
     """
-    glue = [(HERE / "glue" / name).read_text() for name in ("cublas_lt.cpp", "gemm_tuning.cpp")]
+    glue = [(HERE / "glue" / name).read_text() for name in ("run_products.cpp", "gemm_tuning.cpp")]
     yield glue[0]
     for name in sorted(n for n in text if n.startswith("ops/gemm/") and n.endswith("_cuda.cpp")):
         source = text[name].replace("_IMPL(fastsft, CUDA,", "_IMPL(fastsft, CPU,")

@@ -2,9 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <source_location>
 #include <string>
+#include <tuple>
 #include <type_traits>
+#include <typeinfo>
+#include <utility>
 
 // What a kernel and its launch see of the emulation.
 namespace cuda_on_cpu {
@@ -29,13 +33,22 @@ inline Config config(dim3 grid, dim3 block, size_t shared = 0, void* = nullptr) 
   return {grid, block, shared};
 }
 
-// One instance of a kernel: enrolled when the library is loaded, launched or not.
+struct Instance;
+// Copies a launch's arguments, and returns a function that runs the kernel with them.
+using Bind = std::function<void(Instance&, const Config&)> (*)(void** args);
+
+// One instance of a kernel: enrolled when the library is loaded, launched or not. `type`: the name
+// of its Launch, which holds the kernel's own.
 struct Instance {
   const void* address;
   std::string file, name;
+  const char* type;
+  Bind bind;
   uint64_t launches = 0;
 };
-Instance& enroll(const void* address, const char* file, const char* pretty_function);
+Instance& enroll(const void* address, const char* file, const char* pretty_function,
+                 const char* type, Bind bind);
+void for_each_instance(const std::function<void(Instance&)>& visit);
 
 // Runs all blocks; returns when they are done. `call` runs the kernel once with `arguments`.
 void run(Instance& instance, const Config& config, void (*call)(void*), void* arguments);
@@ -69,12 +82,22 @@ struct Launch<File, kKernel> {
   Config config;
 
   static const char* pretty() { return __PRETTY_FUNCTION__; }
+  static std::function<void(Instance&, const Config&)> bind(void** args) {
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return [values = std::tuple<Args...>(*static_cast<Args*>(args[I])...)](
+                 Instance& made, const Config& how) { run_with(made, how, values); };
+    }(std::index_sequence_for<Args...>());
+  }
   static inline Instance& instance =
-      enroll(reinterpret_cast<const void*>(kKernel), File::name, pretty());
+      enroll(reinterpret_cast<const void*>(kKernel), File::name, pretty(), typeid(Launch).name(),
+             &bind);
 
+  static void run_with(Instance& made, const Config& how, const std::tuple<Args...>& values) {
+    auto body = [&] { std::apply(kKernel, values); };
+    run(made, how, [](void* data) { (*static_cast<decltype(body)*>(data))(); }, &body);
+  }
   void operator()(std::type_identity_t<Args>... args) const {
-    auto body = [&] { kKernel(args...); };
-    run(instance, config, [](void* data) { (*static_cast<decltype(body)*>(data))(); }, &body);
+    run_with(instance, config, std::tuple<Args...>(args...));
   }
 };
 

@@ -58,12 +58,17 @@ void run_blocks(const Config& c, void (*call)(void*), void* arguments) {
 
 // "... [with ...; void (* kKernel)(Args ...) = space::{anonymous}::name<float, 4>]" -> "name<float,
 // 4>"
-Instance& enroll(const void* address, const char* file, const char* pretty_function) {
+Instance& enroll(const void* address, const char* file, const char* pretty_function,
+                 const char* type, Bind bind) {
   constexpr std::string_view kBefore = "{anonymous}::";
   const std::string_view text = pretty_function;
   const size_t begin = text.rfind(kBefore) + kBefore.size(), end = text.find_last_of(']');
   return instances().emplace_back(
-      Instance{address, file, std::string(text.substr(begin, end - begin))});
+      Instance{address, file, std::string(text.substr(begin, end - begin)), type, bind});
+}
+
+void for_each_instance(const std::function<void(Instance&)>& visit) {
+  for (Instance& instance : instances()) visit(instance);
 }
 
 void run(Instance& instance, const Config& c, void (*call)(void*), void* arguments) {

@@ -1,0 +1,49 @@
+// A cuBLASLt for tests: the calls that csrc/ops/gemm makes, as strict as its pages, multiplied by
+// plain loops in another order than the CPU ops'. The program that links it says when a product runs.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace fake_cublas_lt {
+
+struct Desc {
+  cublasComputeType_t compute;
+  cublasOperation_t trans_a = CUBLAS_OP_N, trans_b = CUBLAS_OP_N;
+};
+
+// A column-major matrix.
+struct Layout {
+  cudaDataType_t type;
+  int64_t rows, columns, ld;
+
+  size_t element_bytes() const { return type == CUDA_R_32F ? 4 : 2; }
+  // From the first element to the last.
+  size_t bytes() const;
+};
+
+// d = alpha op(a) op(b) + beta c. The inner dimension is added in `parts` ranges, whose sums are in
+// the workspace when there is more than one.
+struct Product {
+  Desc desc;
+  Layout a_layout, b_layout, c_layout, d_layout;
+  const void *a, *b, *c;
+  void *d, *workspace;
+  float alpha, beta;
+  int64_t parts;
+  size_t workspace_bytes;  // that the algorithm uses
+
+  int64_t inner() const;
+  double flops() const;
+  void compute() const;
+};
+
+// Of the program that links this: runs `product` in the order of `stream`, or refuses it.
+cublasStatus_t run(const Product& product, cudaStream_t stream);
+// Of the program that links this: reports an argument that no code of the product passes.
+void report_wrong_call(const char* message);
+
+}  // namespace fake_cublas_lt

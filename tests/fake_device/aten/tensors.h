@@ -1,0 +1,22 @@
+// Tensors of the fake device as CPU tensors: their memory is the host's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "device/device.h"
+
+namespace fake_device {
+
+// A CPU tensor with the same memory. A tensor that is on the CPU already is copied: the host may
+// change it before the operation runs.
+at::Tensor cpu_view(const at::Tensor& tensor);
+
+// A meta tensor with the same sizes, strides and dtype.
+at::Tensor meta_like(const at::Tensor& tensor);
+
+// From the first element to the last.
+Range range_of(const at::Tensor& tensor, bool write);
+
+cudaStream_t current_stream();
+
+}  // namespace fake_device

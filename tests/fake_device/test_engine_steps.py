@@ -1,0 +1,86 @@
+"""Engines on the fake device have the losses of the CPU, under every schedule, without a race."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_device.running import FakeDevice, run_program
+from fastsft import _C
+from tiny_models import CONFIGS
+
+FakeDevices = Callable[..., FakeDevice]
+Cases = dict[str, dict[str, Any]]
+
+# Limits of a loss, and relative ones of a gradient norm.
+LIMITS = {"float32": (1e-6, 1e-5), "bfloat16": (5e-3, 3e-2), "float16": (2e-3, 1e-2)}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bfloat16": {"compute_dtype": "bfloat16"},
+    "float16": {"compute_dtype": "float16"},
+    "narrow": {
+        "compute_dtype": "bfloat16", "master_dtype": "split", "optim_dtype": "bfloat16", "grad_dtype": "bfloat16",
+    },
+    "offload": {"compute_dtype": "bfloat16", "offload": True},
+    "recompute block": {"recompute": "block"},
+    "recompute none": {"recompute": "none"},
+    "adamw_8bit": {"optimizer": "adamw_8bit"},
+    "adafactor": {"optimizer": "adafactor"},
+    "sgd": {"optimizer": "sgd"},
+}  # fmt: skip
+# Flash attention has heads of a multiple of eight; other families take the tiled kernels.
+ONE_RANK: Cases = {
+    **{f"llama {name}": {"family": "untied", "options": options} for name, options in OPTIONS.items()},
+    **{family: {"family": family, "options": {}} for family in CONFIGS if family != "untied"},
+}
+STRATEGIES: Cases = {
+    f"{strategy} {name}": {
+        "family": "untied", "node_size": 2 if within_nodes else 0,
+        "options": {"strategy": strategy, **OPTIONS[name]},
+    }
+    for strategy, within_nodes in _C.strategies().items()
+    for name in ("plain", "bfloat16", "offload")
+}  # fmt: skip
+
+
+def assert_equal_curves(cases: Cases, ours: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, case in cases.items():
+        loss, norm = LIMITS[case["options"].get("compute_dtype", "float32")]
+        assert ours[name]["losses"] == pytest.approx(expected[name]["losses"], abs=loss), name
+        assert ours[name]["norms"] == pytest.approx(expected[name]["norms"], rel=norm), name
+
+
+def compare(cases: Cases, folder: Path, device: FakeDevice, ranks: int = 1) -> None:
+    """Train `cases` on the CPU and on the device, and compare their curves."""
+    words = json.dumps(cases)
+    expected = run_program(None, "engine_steps", "cpu", str(folder), words, ranks=ranks)
+    ours = run_program(device, "engine_steps", "cuda", str(folder), words, ranks=ranks)
+    for rank in range(ranks):
+        assert_equal_curves(cases, ours[rank], expected[rank])
+    device.check()
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "mixed"])
+def test_one_rank(schedule: str, fake_device: FakeDevices, tmp_path: Path) -> None:
+    races = schedule == "mixed"
+    compare(ONE_RANK, tmp_path, fake_device(schedule=schedule, races=races, seed=2))
+
+
+def test_two_ranks(fake_device: FakeDevices, tmp_path: Path) -> None:
+    cases = {name: case for name, case in STRATEGIES.items() if name.startswith("full_shard ")}
+    compare(cases, tmp_path, fake_device(schedule="mixed", races=True, devices=2), ranks=2)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("schedule", ["lazy", "random", "mixed"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_strategies(
+    ranks: int, schedule: str, seed: int, fake_device: FakeDevices, tmp_path: Path
+) -> None:
+    device = fake_device(schedule=schedule, seed=seed, races=True, devices=ranks)
+    compare(STRATEGIES, tmp_path, device, ranks=ranks)
