@@ -35,7 +35,7 @@ def results_of(engine: Any) -> dict[str, Any]:
     results = []
     for _ in range(STEPS):
         engine.begin_step(
-            dataset, parts, weights, learning_rate=1e-3, weight_decay=0.1, max_grad_norm=1.0
+            dataset, parts, weights, learning_rate=2e-4, weight_decay=0.1, max_grad_norm=1.0
         )
         results += engine.take_results(all=False)
     results += engine.take_results(all=True)

@@ -15,6 +15,7 @@ from fake_device import build
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
+GOLDEN = TESTS / "golden" / "trainer"
 PACKAGE = Path(fastsft.__file__).parents[1]
 
 
@@ -105,3 +106,19 @@ def run_program(
     wrong = [process.returncode for process in started if process.returncode]
     assert not wrong, "\n".join(f"{out[-2000:]}\n{err[-6000:]}" for out, err in outputs)
     return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+
+
+def train(
+    device: FakeDevice | None, output: Path, flags: dict[str, Any], ranks: int = 1, seconds: float = 280
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m fastsft.train` with `flags` to its end, by torchrun if there are several ranks."""
+    command = [sys.executable, "-m", "fastsft.train"]
+    if ranks > 1:
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+        command[1:1] = launcher
+    for name, value in {"output_dir": output, **flags}.items():
+        command += [f"--{name}", str(value)]
+    environment = device.environment() if device else environment_of_cpu()
+    return subprocess.run(
+        command, cwd=GOLDEN, env=environment, capture_output=True, text=True, timeout=seconds
+    )
