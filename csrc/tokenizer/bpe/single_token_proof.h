@@ -6,25 +6,25 @@
 
 namespace fastsft {
 
-// Tokens that the merges make of their own bytes for sure, so that a word with these bytes need
-// not be merged. A token is proven by one of its merges: both parts are proven, their own merges
-// come before it, and at no moment while the two halves grow does a pair across the border between
-// them join first. Others may be such tokens too.
+// Proves for tokens that merging the bytes of the token always gives the token itself, so that a
+// word with these bytes need not be merged. The proof uses one merge of the token: both parts are
+// proven, their own merges have lower ranks, and while the two parts form, no pair across the
+// border between them ever merges first. The proof can miss tokens for which this is true.
 class SingleTokenProof {
  public:
-  // Of ids below `num_ids`. `pairs` stays.
+  // Handles ids below `num_ids`. `pairs` must outlive this object.
   SingleTokenProof(const PairTable& pairs, size_t num_ids);
 
-  // A byte or character that the merges begin with.
+  // Adds a byte or character with which merging begins.
   void add_symbol(int32_t id);
-  // A merge; merges of lower rank first.
+  // Adds a merge. Merges must be added in the order of their ranks.
   void add(int32_t left, int32_t right, PairTable::Join join);
 
   bool contains(int32_t id) const { return merges_[id].rank != kUnproven; }
 
  private:
   static constexpr int32_t kUnproven = -2;
-  static constexpr int32_t kSymbol = -1;  // before all merges
+  static constexpr int32_t kSymbol = -1;  // lower than the rank of every merge
   struct Merge {
     int32_t left = 0;
     int32_t right = 0;
@@ -34,7 +34,7 @@ class SingleTokenProof {
   bool is_crossed(int32_t left, int32_t right) const;
 
   const PairTable* pairs_;
-  std::vector<Merge> merges_;  // the last one of each proven token, by id
+  std::vector<Merge> merges_;  // the final merge of each proven token, indexed by id
 };
 
 }  // namespace fastsft
