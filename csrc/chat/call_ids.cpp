@@ -36,8 +36,8 @@ bool is_short(std::string_view id) {
   return std::ranges::count_if(id, [](char c) { return (c & 0xC0) != 0x80; }) == kShortSize;
 }
 
-// Returns the text of the field `name` in the next object of `scanner`. With `looks_inside`, the
-// object "function" in it may have the field.
+// Returns the text in field `name` of the scanner's next object. With `looks_inside`, the object
+// "function" in it may have the field.
 std::string find_text(JsonScanner scanner, std::string_view name, bool looks_inside) {
   std::string found, key;
   scanner.enter_object();

@@ -15,7 +15,7 @@ std::string_view strip(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kJsonSpace) + 1 - begin);
 }
 
-// Returns true if the next object of `scanner` names a function.
+// Returns true if the scanner's next object names a function.
 bool names_function(JsonScanner scanner) {
   bool is_named = false;
   std::string key;

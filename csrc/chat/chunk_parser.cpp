@@ -23,13 +23,13 @@ std::string_view without_end(std::string_view line) {
   return line.substr(0, line.find_last_not_of("\r\n") + 1);
 }
 
-// Returns the position at which the excerpt of an error begins: the error's position, or shortly
-// before the end of a line that breaks off.
+// Returns the position at which an error's excerpt begins: the error itself, or shortly before the
+// end if the line breaks off.
 int64_t shown_from(std::string_view line, int64_t first_byte, int64_t fault) {
   constexpr size_t kBefore = 20;
   if (fault < first_byte + static_cast<int64_t>(line.size())) return fault;
   size_t at = line.size() - std::min(kBefore, line.size());
-  // move to the beginning of a character
+  // move to a character's beginning
   while (at < line.size() && (line[at] & 0xC0) == 0x80) ++at;
   return first_byte + static_cast<int64_t>(at);
 }

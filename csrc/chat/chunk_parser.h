@@ -16,15 +16,14 @@ namespace fastsft {
 // stored in the Conversation, and the mask policy decides about them.
 class ChunkParser {
  public:
-  // `where`: the beginning of every error message, such as the file name. `is_named`: see
-  // RecordParser.
+  // `where`: a prefix for every error message, such as the file name. `is_named`: see RecordParser.
   explicit ChunkParser(std::string where, FormatChoice format = {}, bool is_named = false)
       : where_(std::move(where)), parser_(std::move(format), is_named) {}
 
   // Overwrites `records` with the records of `chunk` that `share` selects.
   void parse(const RecordChunk& chunk, const Share& share, std::vector<Conversation>& records);
 
-  // Returns the unused fields of all records parsed so far.
+  // Returns all unused fields so far.
   const UnusedFields& unused() const { return parser_.unused(); }
 
  private:
@@ -38,9 +37,9 @@ class ChunkParser {
   RecordParser parser_;
 };
 
-// Detects the data format of a file from its first records: the format of the first record that
-// matches format `name`, or any format if `name` is "auto". If no record matches, returns the
-// default format for "auto", else format `name` with its default list.
+// Detects a file's data format: the format that the first matching record has. Only format `name`
+// is tried, or all formats if `name` is "auto". If no record matches, returns the default format
+// for "auto", else format `name` with its default list.
 FormatChoice choose_format(const RecordChunk& chunk, const std::string& name);
 
 // A position in a data file: line counted from 1, byte counted from 0, and the first characters at
@@ -50,7 +49,8 @@ struct Place {
   int64_t byte = 0;
   std::string excerpt;
 };
-// Returns the position of message number `message`, or of the record itself if `message` is -1.
+// Returns the position of message number `message`, or the record's own position if `message` is
+// -1.
 Place find_place(const RecordChunk& chunk, const Conversation& record, int64_t message);
 
 }  // namespace fastsft

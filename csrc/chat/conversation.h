@@ -9,7 +9,7 @@
 
 namespace fastsft {
 
-// Rare fields of a message, next to role and text. Each is the JSON of the field, or empty.
+// A message's rare fields, next to role and text. Each holds the field's JSON, or is empty.
 struct MessageExtras {
   std::string calls;  // "tool_calls", or "function_call" as a list with one call
   std::string reasoning;
@@ -27,7 +27,7 @@ struct TrainMark {
   bool in_part = false;  // the mark is in a part of the message's content
 };
 
-// One message of a record as it is in the data, not checked yet.
+// One message as it is in the data, not checked yet.
 struct Message {
   ValueKind kind = ValueKind::kObject;  // type of the message itself
   Value from;                           // "from", or "role" if "from" is missing or null
@@ -63,13 +63,12 @@ enum class RecordShape { kConversations, kMessages, kColumn, kFields, kText };
 // or either pair.
 enum class MessageNames { kFromValue, kRoleContent, kEither };
 
-// Rare properties of a record.
+// A record's rare properties.
 struct RecordNotes {
-  std::string column;  // name of the list of messages (kColumn)
-  std::string hint;    // if there is no list of messages: a description of the fields that exist
+  std::string column;  // name of the message list (kColumn)
+  std::string hint;    // if there is no message list: a description of the fields that exist
   std::string tools;   // JSON of "tools", for the model's own chat template
-  // For a piece of a record (record_pieces.h): which part of the record it has, and which part is
-  // in no piece.
+  // For a record's piece (record_pieces.h): which part it has, and which part is in no piece.
   std::string split;
   std::string lost;
   bool ends_with_reply = false;  // the row ends with its last learned reply
@@ -82,19 +81,19 @@ struct RecordNotes {
 struct Conversation {
   ValueKind kind = ValueKind::kObject;  // type of the record itself
   std::string id;                       // empty if the id is missing or null
-  bool id_is_number = false;            // `id` is the text of a valid JSON number
+  bool id_is_number = false;            // `id` holds a valid JSON number
   // "messages" is used if "conversations" is missing or null.
   RecordShape shape = RecordShape::kConversations;
   MessageNames names = MessageNames::kFromValue;  // the names that --mask_policy fastchat expects
   bool is_fastchats = true;                       // its file has FastChat's own format
-  ValueKind messages_kind = ValueKind::kArray;    // type of the list of messages
+  ValueKind messages_kind = ValueKind::kArray;    // type of the message list
   bool messages_empty = false;
   std::vector<Message> messages;
   Value system;                           // the record's "system" field
-  ValueKind train = ValueKind::kMissing;  // value for messages without a train mark of their own
+  ValueKind train = ValueKind::kMissing;  // value for messages without their own train mark
   std::shared_ptr<const TrainMark> mark;
   ReadError read_fault = ReadError::kNone;
-  // The explanation of `read_fault`, such as "not JSON at byte 17: expected a value".
+  // Explains `read_fault`, such as "not JSON at byte 17: expected a value".
   std::string read_reason;
   bool is_left_out = false;  // the record is in no piece (RecordNotes) and has no row
   std::shared_ptr<const RecordNotes> notes;  // null for most records
@@ -118,7 +117,7 @@ Conversation without_messages(const Conversation& record);
 // for reports.
 void leave_out(Conversation& conversation, std::string reason, std::vector<Conversation>& result);
 
-// Returns the name of the record's list of messages: "conversations", "messages" or another name.
+// Returns the name of the record's message list: "conversations", "messages" or another name.
 std::string list_name(const Conversation& record);
 
 }  // namespace fastsft

@@ -19,7 +19,7 @@ struct MessageSketch {
   std::string role;
 };
 
-// Reads the next object of `scanner` and returns its field names and its role.
+// Reads the scanner's next object and returns its field names and its role.
 MessageSketch sketch_message(JsonScanner& scanner) {
   MessageSketch sketch;
   if (scanner.peek() != ValueKind::kObject) {
@@ -50,7 +50,7 @@ MessageSketch sketch_message(JsonScanner& scanner) {
   return sketch;
 }
 
-// Reads the next list of `scanner` and sets the properties of `field`.
+// Reads the scanner's next list and fills in `field`.
 void sketch_list(JsonScanner& scanner, FieldSketch& field) {
   static const RoleNames roles(true, {});
   scanner.enter_array();

@@ -11,13 +11,13 @@
 
 namespace fastsft {
 
-// The properties of a record's field by which the data format is detected. A null field counts as
+// A record's field, with the properties that identify the data format. A null field counts as
 // missing.
 struct FieldSketch {
   std::string name;
   ValueKind kind = ValueKind::kMissing;
   std::optional<MessageNames> messages;  // names in a list of messages; empty for other fields
-  bool lists_objects = false;            // the first item of the list is an object
+  bool lists_objects = false;            // the list's first item is an object
   bool awaits_reply = false;             // the last message is from the user or a tool
   bool ends_with_reply = false;          // the last message is from the assistant
   bool holds_reply = false;              // some message is from the assistant
@@ -25,7 +25,7 @@ struct FieldSketch {
   bool is_bit = false;                   // 0 or 1, as a number or as text
 };
 
-// The fields of one record, for the detection of its data format.
+// A record's fields, for the detection of its data format.
 struct RecordSketch {
   std::vector<FieldSketch> fields;
 
@@ -34,11 +34,10 @@ struct RecordSketch {
   bool has(const std::string& name) const { return find(name) != nullptr; }
 };
 
-// The names of the first few fields that have a value but are not used. Each name is listed once.
+// A list of the first few fields that have a value but are not used. Each name is listed once.
 class UnusedFields {
  public:
-  // Skips the next value of `scanner` and lists the field `prefix` + `name` unless the value is
-  // null.
+  // Skips the scanner's next value and lists the field `prefix` + `name` unless the value is null.
   void skip(const std::string& prefix, const std::string& name, JsonScanner& scanner);
   void add(const std::string& name);
   const std::vector<std::string>& names() const { return names_; }
@@ -47,14 +46,14 @@ class UnusedFields {
   std::vector<std::string> names_;
 };
 
-// Turns the fields of records into conversations, one record at a time.
+// Turns records' fields into conversations, one record at a time.
 class FieldReader {
  public:
   explicit FieldReader(UnusedFields& unused) : unused_(unused) {}
   virtual ~FieldReader() = default;
   // Begins a record. An error may have ended the previous record without a call to `finish`.
   virtual void begin() {}
-  // Reads the next value of `scanner`, which belongs to the field `name`. Returns false, without
+  // Reads the scanner's next value, which belongs to the field `name`. Returns false, without
   // reading, if the format does not use the field.
   virtual bool read(const std::string& name, JsonScanner& scanner, Conversation& record) = 0;
   // Ends a record, after its last field.
@@ -70,11 +69,10 @@ struct DataFormat {
   std::string title;   // "Alpaca"
   std::string fields;  // "instruction, output and, where there are, input, history, system"
   int rank = 0;        // if a record matches two formats, the lower rank wins
-  // The fields that records of the format may have, whatever their type. Lists of messages need not
-  // be named here.
+  // All fields that the format may use, whatever their type. Message lists need not be named here.
   std::vector<std::string> names{};
-  // Returns null if the record does not match. Otherwise returns the name of its list of messages,
-  // or the names of its fields if the format allows several; "" for the default names.
+  // Returns null if the record does not match. Otherwise returns the name of its message list, or
+  // its field names if the format allows several; "" for the default names.
   std::optional<std::string> (*match)(const RecordSketch&) = nullptr;
   // True if a matching record may mean something else. It is then read in this format only if
   // --data_format names the format.
@@ -88,7 +86,7 @@ struct DataFormatTag {
 };
 using DataFormats = Registry<DataFormatTag, DataFormat>;
 
-// The format of a file.
+// A file's data format.
 struct FormatChoice {
   std::string name = "sharegpt";
   std::string column{};
@@ -105,12 +103,12 @@ inline constexpr const char* kAutoFormat = "auto";
 // Throws std::invalid_argument if `name` is neither a format nor "auto".
 void check_format_name(const std::string& name);
 
-// Reads the next value of `scanner` and returns the properties of its fields. Returns no fields if
-// the value is not an object.
+// Reads the scanner's next value and returns its fields. Returns no fields if the value is not an
+// object.
 RecordSketch sketch_record(JsonScanner& scanner);
 
-// Returns the format of a record, or null if it has none. `name`: the only format to try, or "auto"
-// for all.
+// Returns the record's format, or null if it matches none. `name`: the only format to try, or
+// "auto" for all.
 std::optional<FormatChoice> match_format(const RecordSketch& record, const std::string& name);
 
 }  // namespace fastsft

@@ -19,7 +19,7 @@ namespace fastsft {
 // own counts once per row; num_whole() counts it once.
 class DataReport {
  public:
-  // The records that have one kind of issue.
+  // The records with one kind of issue.
   struct Entry {
     int64_t count = 0;  // number of records
     std::array<int64_t, kNumOutcomes> by_action{};
@@ -31,9 +31,9 @@ class DataReport {
   struct FormatUse {
     std::string name;                 // "alpaca"
     std::string title;                // "Alpaca"
-    std::string column;               // name of the list of messages; empty for the default name
-    int64_t count = 0;                // number of records in the file
-    std::vector<std::string> unused;  // names of unused fields
+    std::string column;               // name of the message list; empty for the default name
+    int64_t count = 0;                // record count
+    std::vector<std::string> unused;  // unused fields
     bool operator==(const FormatUse&) const = default;
   };
   // The numbers that FastChat prints for a record that it drops.
@@ -46,7 +46,7 @@ class DataReport {
   // a record, but as truncated, and its issues are counted. `file`: the file's name, written in
   // front of the record's name; empty if there is only one file.
   void add(const LabelledRecord& record, const std::string& file = "");
-  // Adds the counts of the next part of the data set.
+  // Adds the counts for the data set's next part.
   void append(const DataReport& next);
 
   int64_t num_records() const { return num_records_; }
@@ -62,7 +62,7 @@ class DataReport {
   const Entry& entry(Issue remark) const { return entries_[static_cast<size_t>(remark)]; }
   // Warnings about the records that FastChat drops, in order.
   const std::vector<Warning>& warnings() const { return warnings_; }
-  // The data formats of all files, in order.
+  // All files' data formats, in order.
   const std::vector<FormatUse>& formats() const { return formats_; }
   void set_formats(std::vector<FormatUse> formats) { formats_ = std::move(formats); }
 
@@ -93,7 +93,7 @@ class DataReport {
 // Returns the line that FastChat prints when it drops a sample.
 std::string fastchat_warning(const Mismatch& mismatch);
 
-// Returns a line of the file that --report_bad writes.
+// Returns a line for --report_bad.
 std::string bad_record_line(const RecordChunk& chunk, const Conversation& record,
                             const std::string& file, const RecordIssue& finding,
                             const char* action);

@@ -14,7 +14,7 @@ enum class Role { kUser, kAssistant, kSystem, kTool };
 // Returns the usual word: "user", "assistant", "system" or "tool".
 const char* name_of(Role role);
 
-// One message of a Dialogue.
+// A message in a Dialogue.
 struct DialogueMessage {
   Role role = Role::kUser;
   std::string_view text;
@@ -23,7 +23,7 @@ struct DialogueMessage {
   std::string_view more;
   bool calls_tool = false;
   bool has_call = false;  // the record's message calls a tool, even if the template writes no calls
-  // First and last index of the record's messages that make up `text`; they differ if messages were
+  // First and last index among the record's messages for `text`; they differ if messages were
   // joined.
   size_t first = 0, last = 0;
 };
@@ -32,7 +32,7 @@ struct DialogueMessage {
 // messages between them if the template supports tools. Texts point into the record or into
 // `owned`.
 struct Dialogue {
-  std::optional<std::string_view> system;  // text of the record's own system field or message
+  std::optional<std::string_view> system;  // the record's own system text
   std::string_view tools;                  // JSON for the model's own template, or empty
   std::vector<DialogueMessage> messages;
   bool is_text = false;  // the record is a plain text, which is the only message

@@ -29,8 +29,8 @@ bool leaves_thoughts_open(std::string_view text) {
   return begin != text.npos && text.find("</think>", begin) == text.npos;
 }
 
-// True if the message has a JSON value in place of a text, other than a list of parts such as
-// images.
+// True if the message has a JSON value in place of a text, unless the value is a list with parts
+// such as images.
 bool is_json_result(const Message& message) {
   const Value& value = message.value;
   const bool has_parts = value.kind == ValueKind::kArray && !value.text.empty();

@@ -20,10 +20,10 @@ struct DialogueWork;
 // A dialogue without a learned reply is left empty, and its issues say why.
 class DialogueBuilder {
  public:
-  // Properties of the chat template.
+  // What the chat template supports.
   struct Place {
     bool for_tools = false;  // the template can write tool messages
-    bool strips = false;     // the template strips texts, so a text of white space is empty
+    bool strips = false;     // the template strips texts, so mere white space is an empty text
   };
 
   DialogueBuilder(const LabelOptions& options, Place place);

@@ -4,12 +4,12 @@
 #include "chat/dialogue_work.h"
 #include "core/error.h"
 
-// DialogueBuilder: calls of tools.
+// DialogueBuilder: tool calls.
 
 namespace fastsft {
 
 // Returns the further fields that the template writes for a message, as JSON. `extras`: the fields
-// of the message and of the messages joined to it, the last of which is number `index`.
+// in the message and in all messages joined to it. `index`: the last such message.
 std::string DialogueBuilder::more_of(Work& work, const MessageExtras& extras, size_t index,
                                      Role role) const {
   if (!work.ids) return fields_.json_of(extras, role);
@@ -22,7 +22,7 @@ std::string DialogueBuilder::more_of(Work& work, const MessageExtras& extras, si
   return fields_.json_of(own, role);
 }
 
-// Returns the ids of the results that answer a reply with calls. `index`: the reply's last message.
+// Returns the result ids that answer a reply with calls. `index`: the reply's last message.
 std::vector<std::string> DialogueBuilder::result_ids(const Work& work, size_t index) const {
   const auto& messages = work.conversation.messages;
   std::vector<std::string> ids;
@@ -57,8 +57,8 @@ bool DialogueBuilder::join_call(Work& work, size_t index) const {
   return true;
 }
 
-// Reports that the text of a reply with an unwritten call is not learned: learning its end would
-// teach the model to stop before the call.
+// Reports that a reply with an unwritten call is not learned: learning its end would teach the
+// model to stop before the call.
 void DialogueBuilder::note_lost_call(Work& work, size_t index, std::string_view text) const {
   if (is_empty(text)) return;
   work.note(Issue::kToolCall, Outcome::kSalvaged, index,

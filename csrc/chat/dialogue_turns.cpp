@@ -3,7 +3,7 @@
 #include "chat/dialogue_work.h"
 #include "core/error.h"
 
-// DialogueBuilder: which turns of a dialogue are kept, and which replies are learned.
+// DialogueBuilder: which turns stay in a dialogue, and which replies are learned.
 
 namespace fastsft {
 namespace {

@@ -12,7 +12,7 @@
 
 namespace fastsft {
 
-// State of building a dialogue from one record.
+// The state while a dialogue is built from one record.
 struct DialogueWork {
   const Conversation& conversation;
   Dialogue& dialogue;

@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// One token of an Explanation.
+// A token in an Explanation.
 struct ExplainedToken {
   int32_t id = 0;
   uint32_t begin = 0;  // byte range in the text; empty for BOS and padding

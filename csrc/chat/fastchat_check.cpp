@@ -164,7 +164,7 @@ std::optional<RecordError> check_conversation(const Conversation& conversation,
 
 namespace {
 
-// Returns true if any text contains `part`, after `around` is added on both sides of the text.
+// Returns true if any text contains `part`, after `around` is added on both sides.
 bool any_contains(const Turns& turns, const std::string& part, const std::string& around = "") {
   return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
     if (around.empty()) return text->find(part) != std::string::npos;

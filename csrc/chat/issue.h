@@ -85,8 +85,7 @@ struct RecordIssue {
   std::string reason;    // explanation for people; may be empty
 };
 
-// The type of the exception that FastChat's script would raise. kValueError comes from its JSON
-// reader.
+// The exception type that FastChat's script would raise. kValueError comes from its JSON reader.
 enum class PythonError {
   kKeyError,
   kIndexError,
@@ -96,7 +95,7 @@ enum class PythonError {
   kValueError
 };
 
-// An error because of which a record has no labels.
+// An error that leaves a record without labels.
 struct RecordError {
   PythonError kind = PythonError::kTypeError;
   int64_t record = 0;    // counted from 0
@@ -104,7 +103,7 @@ struct RecordError {
   int64_t message = -1;  // index of the message; -1 for the record itself
   std::string reason;
   bool always_stops = false;  // stops the run whatever --on_bad_sample says
-  // Position of the error if it is known: line counted from 1, byte counted from 0, and the first
+  // The error's position if it is known: line counted from 1, byte counted from 0, and the first
   // characters at that position.
   std::string file{};
   int64_t line = 0;
@@ -124,7 +123,7 @@ const char* name_of(PythonError kind);
 // bytes.
 std::string printable(const std::string& text);
 
-// Returns the first 40 characters of `text`, on one line and in valid UTF-8.
+// Returns at most 40 characters from the beginning of `text`, on one line and in valid UTF-8.
 std::string excerpt(std::string_view text);
 
 // Returns the exception that FastChat's script would raise for a bad sample.

@@ -8,30 +8,30 @@
 namespace fastsft {
 
 enum class MaskPolicy { kFastchat, kSpans };
-// Which replies are learned. kEach: all replies, each in a row of its own that ends with the reply,
+// Which replies are learned. kEach: all replies, each in its own row, which ends with the reply,
 // for templates that write earlier replies differently once more messages follow.
 // kEachWithThoughts: like kEach if a reply before the last has thoughts, otherwise like kAll, for
 // templates that rewrite only such replies.
 enum class TrainTurns { kAll, kLast, kEach, kEachWithThoughts };
 enum class OnBadSample { kError, kSkip, kRepair };
-// The treatment of conversations that are longer than a row.
+// How conversations longer than a row are treated.
 enum class Overlong { kTruncate, kSplit };
-// The treatment of a token that contains the end of a prompt and the beginning of its reply.
-// kMerge: the token is learned as it is. kSplit: the texts before and after the boundary are
-// encoded separately, as at inference.
+// How a token is treated that contains a prompt's end and the beginning of its reply. kMerge: the
+// token is learned as it is. kSplit: the texts before and after the boundary are encoded
+// separately, as at inference.
 enum class BoundaryTokens { kMerge, kSplit };
 
 // Settings that say how records become labelled examples (docs/spec/fastchat_labels.md, section 4).
 struct LabelOptions {
   MaskPolicy mask_policy = MaskPolicy::kFastchat;
   std::string chat_template = "vicuna_v1.1";  // a name, an alias, or "model"
-  std::string chat_template_digest;  // digest of the model's own template; "" for a named template
-  std::string stop_token{};          // stop token of the model's own template, for reports
+  std::string chat_template_digest;  // the digest if the model's own template is used, else ""
+  std::string stop_token{};          // the stop token in the model's own template, for reports
   std::string call_stop_token{};     // stop token after tool calls if it is another token
   std::string template_date{};       // date that the template asked for, or ""; for reports
   // Fields that the model's own template writes next to roles and texts (template_fields.h).
   std::vector<std::string> template_fields{};
-  int64_t max_length = 0;  // most token ids of a row
+  int64_t max_length = 0;  // most token ids in a row
   int32_t pad_id = -1;     // id that fills up short rows
   int num_threads = 0;     // 0: the machine's core count, at most eight
   TrainTurns train_turns = TrainTurns::kAll;
@@ -43,12 +43,12 @@ struct LabelOptions {
 
   // Throws std::invalid_argument if the options contradict each other.
   void check() const;
-  // Returns all options that affect labels (all but the thread count) as a text, for the names of
-  // caches.
+  // Returns all options that affect labels (all but the thread count) as a text, for cache names.
   std::string fingerprint() const;
 };
 
-// Parses the value of a command line option. Throws std::invalid_argument if the word is not known.
+// Parses an option's value from the command line. Throws std::invalid_argument if the word is not
+// known.
 MaskPolicy parse_mask_policy(const std::string& word);
 TrainTurns parse_train_turns(const std::string& word);
 OnBadSample parse_on_bad_sample(const std::string& word);

@@ -167,7 +167,7 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
   return record;
 }
 
-// Builds the dialogue of a record. Leaves it empty if nothing can be labelled.
+// Builds a record's dialogue. Leaves it empty if nothing can be labelled.
 LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue& dialogue) const {
   LabelledRecord record = begin_record(conversation);
   if (conversation.is_left_out) return record;

@@ -23,16 +23,15 @@ namespace fastsft {
 // The result of labelling one record. A record with faults stops the run (--on_bad_sample error).
 struct LabelledRecord {
   Labels labels;
-  Outcome outcome = Outcome::kNoted;  // the worst action of the findings
+  Outcome outcome = Outcome::kNoted;  // the worst action among the findings
   std::vector<RecordIssue> findings;
   std::vector<RecordError> faults;  // at most one fault; the labels are then empty
   std::string name;                 // the record's id, or its number if it has no id
   // For --train_turns each. is_later_reply: the row is for a reply after the record's first.
-  // is_cut_off: the reply lies beyond the end of the row, so it counts as an issue but not as a
-  // record.
+  // is_cut_off: the reply lies beyond the row's end, so it counts as an issue but not as a record.
   bool is_later_reply = false, is_cut_off = false;
 
-  // Sets the outcome from the findings. Removes the labels of an excluded record.
+  // Sets the outcome from the findings. An excluded record loses its labels.
   void settle();
   bool has_row() const { return faults.empty() && outcome != Outcome::kExcluded && !is_cut_off; }
 };
@@ -61,7 +60,7 @@ class Labeller {
   void split(std::vector<Conversation>& conversations) const;
 
   // Returns one record per conversation. With the template "model", a conversation whose replies
-  // need rows of their own is replaced by its pieces, as in `split`.
+  // need their own rows is replaced by its pieces, as in `split`.
   std::vector<LabelledRecord> label(std::vector<Conversation>& conversations) const;
 
   // Labels one conversation and returns also the transcript from which the labels were made.
@@ -78,7 +77,7 @@ class Labeller {
  private:
   LabelledRecord label_fastchat_record(const Conversation& conversation, Transcript& transcript,
                                        LabelBuffers& buffers) const;
-  // `needs_rows`: receives the indices of the conversations whose replies need rows of their own.
+  // `needs_rows`: receives the index for each conversation whose replies need their own rows.
   std::vector<LabelledRecord> label_rendered(const std::vector<Conversation>& conversations,
                                              std::vector<size_t>& needs_rows) const;
   void label_divided(const std::vector<size_t>& divided, std::vector<Conversation>& conversations,

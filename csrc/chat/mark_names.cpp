@@ -35,7 +35,7 @@ constexpr std::string_view kPlain[] = {
     "record",      "conversation", "dialogue", "step",      "token",     "per",        "include",
     "included",    "it",           "sft",      "finetune",  "keep",      "enable",     "enabled",
     "as"};
-// Words that make a name a statistic of data, runs or things.
+// Words that make a name a statistic, such as "epoch" or "cost".
 constexpr std::string_view kFigures[] = {
     "rate",    "split", "date",   "time",  "type", "name", "id",      "file", "path",
     "version", "epoch", "epochs", "decay", "eval", "val",  "test",    "unit", "validation",

@@ -6,7 +6,7 @@
 
 namespace fastsft {
 
-// What the name of a field says about learning a message or record.
+// Says whether a field's name is a train mark, and its meaning for the field's message or record.
 enum class MarkName {
   kNone,        // nothing
   kLearned,     // a true value means that it is learned: "train", "weight", "lossScale"
@@ -20,7 +20,7 @@ enum class MarkName {
 // Returns the meaning of a field's name. Ignores case and separators between words.
 MarkName find_mark_name(std::string_view name);
 
-// Returns word stems in lower case. Every name of a train mark contains at least one of them.
+// Returns word stems in lower case. Every train mark's name contains at least one stem.
 std::vector<std::string> mark_stems();
 
 }  // namespace fastsft

@@ -105,7 +105,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   settle_extras(message, std::move(extras));
 }
 
-// Reads a text, or keeps the JSON of a value of another type in `extras`.
+// Reads a text, or keeps any other value's JSON in `extras`.
 void MessageReader::read_content(JsonScanner& scanner, Value& value, MessageExtras& extras) {
   if (scanner.peek() == ValueKind::kString) {
     value = scanner.read_value();
@@ -199,7 +199,7 @@ bool MessageListReader::read(const std::string& name, JsonScanner& scanner, Conv
   const bool has_messages = is_known && record.shape == RecordShape::kMessages;
   const bool has_conversations = is_known && record.shape == RecordShape::kConversations &&
                                  record.messages_kind != ValueKind::kNull;
-  // In a table with records of both shapes, the column of the other shape is null.
+  // In a table with both shapes, the unused shape's column is null.
   if (name == "conversations" && has_messages && scanner.peek() == ValueKind::kNull) {
     scanner.skip();
   } else if (name == "conversations") {

@@ -13,7 +13,7 @@ namespace fastsft {
 // Reads a text or a list of text parts. `marks`: collects the train marks of the parts, if given.
 void read_text(JsonScanner& scanner, Value& value, MarkReader* marks = nullptr);
 
-// True for a JSON cell of a table that stands for no list or an empty list.
+// True for a table's JSON cell that stands for no list or an empty list.
 bool holds_nothing(const Value& value);
 
 // Reads messages with the fields {"from", "value"} or {"role", "content"}. If a field occurs twice,
@@ -22,8 +22,8 @@ class MessageReader {
  public:
   explicit MessageReader(UnusedFields& unused) : unused_(unused) {}
 
-  // Reads the next value of `scanner`, usually a list, into messages, messages_kind and
-  // messages_empty of `record`.
+  // Reads the scanner's next value, usually a list, into messages, messages_kind and messages_empty
+  // in `record`.
   void read_list(JsonScanner& scanner, Conversation& record);
 
  private:
@@ -38,7 +38,7 @@ class MessageReader {
   std::string key_;
 };
 
-// Reads records with one list of messages. `column`: the list's name; "" for "conversations", or
+// Reads records with one message list. `column`: the list's name; "" for "conversations", or
 // "messages" if "conversations" is missing or null.
 class MessageListReader : public FieldReader {
  public:
@@ -60,10 +60,10 @@ class MessageListReader : public FieldReader {
   MessageReader messages_;
 };
 
-// Returns true if "conversations" or "messages" is a list of messages.
+// Returns true if "conversations" or "messages" is a message list.
 bool has_standard_list(const RecordSketch& record);
 
-// Returns the `column` argument of MessageListReader for a record whose list of messages has these
+// Returns the `column` argument of MessageListReader for a record whose message list uses these
 // names. "conversations" goes before "messages", and both go before a list with another name, which
 // must be the only such list.
 std::optional<std::string> find_message_list(const RecordSketch& record, MessageNames names);

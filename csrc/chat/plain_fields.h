@@ -9,9 +9,9 @@
 
 namespace fastsft {
 
-// Functions that make messages from single fields of a record.
+// Functions that make messages from a record's single fields.
 
-// The value of one field and its position in the file.
+// A field's value and its position in the file.
 struct PlainField {
   Value value;
   int64_t byte = 0;
@@ -31,14 +31,14 @@ void refuse_fields(Conversation& record, std::string reason);
 // Completes a record whose messages were made from single fields.
 void settle_fields(Conversation& record, RecordShape shape = RecordShape::kFields);
 
-// The "history" of LLaMA-Factory and ms-swift: a list of [question, reply] pairs, which are turns
-// before the record's own turn. Null and the table cells "" and "[]" mean an empty list.
+// The field "history" in LLaMA-Factory and ms-swift: a list of [question, reply] pairs, which are
+// turns before the record's own turn. Null and the table cells "" and "[]" mean an empty list.
 class HistoryField {
  public:
   static constexpr const char* kName = "history";
 
   void clear();
-  // Reads the next value of `scanner`.
+  // Reads the scanner's next value.
   void read(JsonScanner& scanner);
   // Returns why the history cannot be used; empty if it can.
   const std::string& fault() const { return fault_; }

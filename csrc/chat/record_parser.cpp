@@ -9,7 +9,7 @@
 namespace fastsft {
 namespace {
 
-// Returns the text of the next value without consuming it.
+// Returns the next value's JSON without consuming it.
 std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
 
 void read_id(JsonScanner& scanner, Conversation& record) {
@@ -115,7 +115,7 @@ void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& reco
   }
 }
 
-// Returns true if the record is a prompt of its file's format without a reply.
+// Returns true if the record is a prompt without a reply, in its file's format.
 bool RecordParser::lacks_reply(const RecordSketch& sketch) const {
   if (choice_.name != "prompt_completion" || choice_.column.empty()) return false;
   const FieldSketch* prompt = sketch.find(ReplyFields::of_column(choice_.column).prompt);

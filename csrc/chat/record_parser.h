@@ -10,7 +10,7 @@
 
 namespace fastsft {
 
-// Reads records of one data format into Conversations. Fields that are not needed for labels are
+// Reads records in one data format into Conversations. Fields that are not needed for labels are
 // skipped after a check that they are JSON. If a field occurs twice, the last value counts, as in
 // Python.
 class RecordParser {
@@ -19,11 +19,11 @@ class RecordParser {
   // to have another format.
   explicit RecordParser(FormatChoice choice = {}, bool is_named = false);
 
-  // Reads the next value of `scanner` into `record` and keeps the record's number and line. A
-  // record with another format gets the read error kOtherFormat.
+  // Reads the scanner's next value into `record` and keeps the record's number and line. A record
+  // with another format gets the read error kOtherFormat.
   void parse(JsonScanner& scanner, Conversation& record);
 
-  // Returns the unused fields of all records so far.
+  // Returns all unused fields so far.
   const UnusedFields& unused() const { return unused_; }
 
  private:

@@ -21,7 +21,7 @@ std::optional<Role> role_of(const RoleNames& roles, const Message& message) {
   return roles.find(message.from.text);
 }
 
-// Returns the index of the first turn; null if the conversation cannot be split.
+// Returns the first turn's index; null if the conversation cannot be split.
 std::optional<size_t> find_first_turn(const RoleNames& roles, const Conversation& conversation) {
   const auto& messages = conversation.messages;
   const bool is_list = conversation.read_fault == ReadError::kNone && !messages.empty() &&
@@ -113,9 +113,9 @@ void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t 
 namespace {
 
 constexpr size_t kMostReplies = 1024;
-constexpr size_t kMostBytes = size_t{64} << 20;  // total size of all pieces of a record
+constexpr size_t kMostBytes = size_t{64} << 20;  // total size for all pieces from a record
 
-// Removes blocks of thoughts, because templates remove them from earlier replies.
+// Removes thoughts, because templates remove them from earlier replies.
 std::string without_thoughts(std::string_view text) {
   constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
   std::string kept;
@@ -136,7 +136,7 @@ size_t bytes_of(const Message& message) {
   return bytes;
 }
 
-// Returns how many of the replies can be in a row. Since a template may strip texts and tokens of
+// Returns how many replies can be in a row. Since a template may strip texts and tokens from
 // neighbouring texts may merge, the limit is generous: the texts before a reply, tokenised alone,
 // may have four times the row's token count.
 size_t count_within(const Tokenizer& tokenizer, const std::vector<size_t>& ends, int64_t max_length,
@@ -162,7 +162,7 @@ void train_only(size_t reply, const std::vector<size_t>& ends, Conversation& par
   for (size_t i = 0; i < reply; ++i) part.messages[ends[i]].train = ValueKind::kFalse;
 }
 
-// Returns the total size of the pieces that end with the first `count` replies.
+// Returns the total size for the pieces that end with the first `count` replies.
 size_t bytes_of_pieces(const Conversation& conversation, const std::vector<size_t>& ends,
                        size_t count) {
   size_t total = 0, upto = notes_of(conversation).tools.size(), next = 0;

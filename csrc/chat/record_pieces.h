@@ -11,17 +11,17 @@
 namespace fastsft {
 
 // Functions that make several rows of one record. Both consume `conversation` and append its pieces
-// to `result`. The notes of a piece say which part of the record it is.
+// to `result`. A piece's notes say which part the piece is.
 
-// Splits a conversation into pieces of whole turns, as FastChat's data/split_long_conversation.py
+// Splits a conversation into pieces with whole turns, as FastChat's data/split_long_conversation.py
 // does. Each piece has at most `max_length` ids by FastChat's count: every text is tokenised alone
 // and counts 6 more ids for role and separators.
 // Like FastChat, the function loses some text: the last turn if the piece before it is full, and a
-// message after the last turn. A turn that is too long by itself is a piece of its own unless it is
+// message after the last turn. A turn that is too long by itself becomes its own piece unless it is
 // the last.
 //
-// A system message, or the record's own system text, is part of every piece. A conversation in
-// which user and assistant do not alternate is not split; the mask policy decides about it.
+// A system message, or the record's own system text, is in every piece. A conversation in which
+// user and assistant do not alternate is not split; the mask policy decides about it.
 void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t max_length,
                     Conversation& conversation, std::vector<Conversation>& result);
 
@@ -31,10 +31,10 @@ bool has_earlier_thoughts(const Conversation& conversation);
 
 // Makes one piece for every reply that may be learned (--train_turns each): the record up to the
 // reply, with the earlier replies marked as not learned. The last piece is the whole record, so
-// that `builder` still finds every issue of the record.
-// Replies that no row of `max_length` ids can reach are in no piece. A record is left out if it has
-// more than 1,024 replies before the last, or if its pieces, which are in memory together, have
-// more than 64 MiB.
+// that `builder` still finds every issue.
+// Replies beyond any row with `max_length` ids are in no piece. A record is left out if it has more
+// than 1,024 replies before the last, or if its pieces, which are in memory together, have more
+// than 64 MiB.
 void split_replies(const DialogueBuilder& builder, const Tokenizer& tokenizer, int64_t max_length,
                    Conversation& conversation, std::vector<Conversation>& result);
 

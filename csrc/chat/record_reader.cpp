@@ -133,7 +133,7 @@ void RecordReader::refuse_start(size_t at) const {
                 describe(kind), place);
 }
 
-// Checks the size of a record. Separators and white space around it do not count but have the same
+// Checks a record's size. Separators and white space around it do not count but have the same
 // limit.
 void RecordReader::check_size(size_t begin, size_t end, int64_t number, const char* more) const {
   if (end - begin <= max_record_) return;
@@ -149,8 +149,8 @@ void RecordReader::check_size(size_t begin, size_t end, int64_t number, const ch
           " (--max_record_bytes): allow more, or divide it");
 }
 
-// Parses the beginning of a very long record. One quote too many makes the rest of a file look like
-// one record; this check finds the error before the whole file is in memory.
+// Parses the beginning of a very long record. A surplus quote makes the file's rest look like a
+// single record; this check finds the error before the whole file is in memory.
 void RecordReader::check_json() const {
   constexpr int64_t kCutOff = 16;  // an error this close to the end may only be caused by the cut
   JsonScanner scanner(text_, byte_, 1);

@@ -27,17 +27,17 @@ struct RecordChunk {
   bool is_large() const { return text.size() > size_t{8} << 20; }
 };
 
-// Reads a data file in chunks of whole records. The file is a JSON array of records or has one
+// Reads a data file in chunks with whole records. The file is a JSON array of records or has one
 // record per line, as its first byte shows. The text is UTF-8, and a byte order mark is skipped.
-// Memory is bounded by the size of a chunk or of the longest record allowed.
+// Memory is bounded by the size of a chunk or the longest record allowed.
 class RecordReader {
  public:
   static constexpr size_t kBlockSize = size_t{1} << 17;
-  // Byte positions of tokens have 32 bits.
+  // A token's byte positions have 32 bits.
   static constexpr size_t kMaxRecord = (size_t{1} << 32) - 1;
 
-  // `where`: the beginning of every error message. `source` must outlive the reader. `block_size`:
-  // number of bytes per read. `max_record`: most bytes of a record.
+  // `where`: a prefix for every error message. `source` must outlive the reader. `block_size`:
+  // bytes per read. `max_record`: most bytes in a record.
   RecordReader(ByteSource& source, std::string where, size_t block_size = kBlockSize,
                size_t max_record = kMaxRecord);
 

@@ -140,7 +140,7 @@ void ArraySplitter::add(std::string_view text, size_t end, bool is_last,
   begin_ = end;
 }
 
-// Ends the array. Only white space, of any length, may follow it until the end of the file.
+// Ends the array. Only white space may follow it, as much as the file has.
 void ArraySplitter::finish(std::string_view text, bool is_end, std::vector<RecordSlice>& slices) {
   const bool has_rest =
       depth_ <= 0 && text.find_first_not_of(kJsonSpace, closed_) != std::string_view::npos;

@@ -7,17 +7,17 @@
 
 namespace fastsft {
 
-// A part of a data file that ends with a record: bytes [begin, end) of a text. It begins at the end
-// of the previous slice, so it includes separators.
+// A part of a data file that ends with a record: bytes [begin, end) in a text. It begins at the
+// previous slice's end, so it includes separators.
 struct RecordSlice {
   size_t begin = 0;
   size_t end = 0;
   int64_t num_records = 0;
-  bool is_first = false;  // the first slice of the array
+  bool is_first = false;  // the array's first slice
   bool is_last = false;   // the array's end and everything after it
 };
 
-// The positions of some characters in 64 bytes of JSON; bit i stands for byte i.
+// The positions of some characters in 64 JSON bytes; bit i stands for byte i.
 struct JsonBlock {
   uint64_t quotes = 0;
   uint64_t backslashes = 0;
@@ -25,19 +25,19 @@ struct JsonBlock {
 };
 inline constexpr size_t kJsonBlockSize = 64;
 
-// Classifies `count` blocks from `text` on, with the widest vector instructions of the machine.
+// Classifies `count` blocks from `text` on, with the machine's widest vector instructions.
 void classify_json(const char* text, size_t count, JsonBlock* blocks);
 // Does the same without vector instructions, for tests.
 void classify_json_portable(const char* text, size_t count, JsonBlock* blocks);
 
 // Cuts the inside of a JSON array into slices. It looks at quotes and brackets only and does not
-// check the JSON: a strict parser of the slices finds every error at the same byte as a parser of
+// check the JSON: a strict parser for the slices finds every error at the same byte as a parser for
 // the whole array.
 class ArraySplitter {
  public:
-  // Appends the complete slices of `text`, or everything if `is_end` is true. `text` begins at the
-  // end of the last slice that the previous call returned, or after the array's "[", and has more
-  // bytes at its end than in that call.
+  // Appends the complete slices of `text`, or everything if `is_end` is true. `text` begins after
+  // the last slice that the previous call returned, or after the array's "[". At its end it has
+  // more bytes than in that call.
   void split(std::string_view text, bool is_end, std::vector<RecordSlice>& slices);
 
   // True after the last slice.
@@ -49,9 +49,9 @@ class ArraySplitter {
   void add(std::string_view text, size_t end, bool is_last, std::vector<RecordSlice>& slices);
   void finish(std::string_view text, bool is_end, std::vector<RecordSlice>& slices);
 
-  size_t begin_ = 0;    // beginning of the next slice
-  size_t scanned_ = 0;  // number of bytes of the text already seen
-  size_t record_ = 0;   // beginning of the record that is still open
+  size_t begin_ = 0;    // where the next slice begins
+  size_t scanned_ = 0;  // bytes already seen
+  size_t record_ = 0;   // where the open record begins
   size_t closed_ = 0;   // position after the array's "]"
   int64_t depth_ = 1;
   uint64_t in_string_ = 0;  // all bits set inside a string

@@ -23,8 +23,8 @@ class RecordWriter {
   explicit RecordWriter(WrittenFormat format);
 
   // Appends the record to `text`. If it cannot be written, returns the reason and leaves `text`
-  // unchanged. Roles get the names of the written format; an unknown role keeps its name. The
-  // record's tool definitions are written unchanged.
+  // unchanged. Roles get the written format's names; an unknown role keeps its name. The record's
+  // tool definitions are written unchanged.
   std::optional<RecordIssue> write(const Conversation& conversation, std::string& text) const;
 
  private:

@@ -21,8 +21,8 @@ bool is_usual(const FieldSketch& field) {
   return field.name == "conversations" || field.name == "messages";
 }
 
-// Returns the list of messages that would be read as the conversation; null if there is none or
-// more than one.
+// Returns the message list that would be read as the conversation; null if there is none or more
+// than one.
 const FieldSketch* find_list(const RecordSketch& record) {
   std::vector<const FieldSketch*> found;
   for (const char* name : {"conversations", "messages"}) {

@@ -20,17 +20,17 @@ class Share {
     part_ = static_cast<uint64_t>((weight - whole) * 0x1p64);
   }
 
-  // Returns how often record `number` of the file is taken.
+  // Returns how often record `number` is taken.
   int64_t copies(int64_t number) const {
     // Multiples of the golden ratio are spread evenly: the count in any stretch of a file is off by
-    // a few records at most, and no period in the data can coincide with a period of the selection.
+    // a few records at most, and no period in the data can coincide with a period in the selection.
     const uint64_t point = static_cast<uint64_t>(number + 1) * 0x9E3779B97F4A7C15ull;
     return whole_ + (point < part_ ? 1 : 0);
   }
 
  private:
   int64_t whole_;
-  uint64_t part_;  // the fraction of the weight, in units of 2^-64
+  uint64_t part_;  // the weight's fraction in units of 2^-64
 };
 
 }  // namespace fastsft

@@ -6,7 +6,7 @@
 namespace fastsft {
 namespace {
 
-// Returns the position of the byte that decides whether a token is learned.
+// Returns the byte position that decides whether a token is learned.
 uint32_t deciding_byte(const Tokenizer& tokenizer, std::string_view text, const Token& token) {
   if (token.begin == token.end) return token.begin;
   if (!tokenizer.is_special(token.id)) return token.end - 1;
@@ -41,8 +41,8 @@ std::vector<ByteSpan> clipped(const std::vector<ByteSpan>& spans, ByteSpan part,
   return inside;
 }
 
-// Appends the tokens of bytes `part` of the text. Returns false if a token reaches from `guard`
-// into the part.
+// Appends the tokens for the bytes `part` of the text. Returns false if a token reaches from
+// `guard` into the part.
 // `guard`: a text that stands for everything before the part, so that the tokenizer does not put a
 // space in front of it; "" for the beginning of the text.
 bool encode_part(const Tokenizer& tokenizer, const std::string& text,
@@ -68,8 +68,8 @@ bool puts_space_in_front(const Tokenizer& tokenizer) {
   return tokens.empty() || tokenizer.token_text(tokens.front().id) != "0";
 }
 
-// Replaces the tokens by the tokens of the text cut at the seams. Leaves them unchanged if that is
-// not possible.
+// Cuts the text at the seams, encodes the parts, and replaces the tokens by theirs. Leaves them
+// unchanged if that is not possible.
 void encode_apart(const Tokenizer& tokenizer, const std::string& text,
                   const std::vector<ByteSpan>& data, std::vector<uint32_t> seams,
                   std::vector<Token>& tokens) {

@@ -22,7 +22,7 @@ class SpecialParts {
   std::vector<std::string> specials_;
 };
 
-// Finds the texts of control tokens inside data, in which they are plain text.
+// Finds control tokens' texts inside data, in which they are plain text.
 class MarkFinder {
  public:
   // `more`: texts to find in addition to the tokenizer's control tokens.

@@ -33,14 +33,14 @@ struct ChatTemplate {
   std::string after_user{};
   std::string before_assistant{};
   std::string before_stop{};
-  std::string stop_token{};  // text of the stop token, which is one token of the tokenizer
+  std::string stop_token{};  // text of the stop token, which is a single token in the tokenizer
   std::string after_stop{};
   size_t learned_lead = 0;
 
   BosRule bos = BosRule::kTokenizer;
   bool strips = false;  // removes white space around every text, like Jinja's `trim`
 
-  // For --mask_policy fastchat: the text of a message without content. FastChat writes only the
+  // For --mask_policy fastchat: the text for a message without content. FastChat writes only the
   // role, with nothing after it.
   std::string empty_user{};
   std::string empty_assistant{};

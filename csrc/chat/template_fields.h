@@ -14,9 +14,9 @@ namespace fastsft {
 // write such fields.
 struct TemplateFields {
   bool tools = false;      // the record's "tools"
-  bool calls = false;      // "tool_calls", and "tool_call_id" and "name" of tool results
+  bool calls = false;      // "tool_calls", and the fields "tool_call_id" and "name" in tool results
   bool reasoning = false;  // "reasoning_content", under any of its names
-  CallIdForm call_ids = CallIdForm::kNone;  // the form of call ids that the template needs
+  CallIdForm call_ids = CallIdForm::kNone;  // the call id form that the template needs
   // System messages: a second one after the first, and one after a reply.
   bool second_system = false, later_system = false;
 
@@ -24,12 +24,12 @@ struct TemplateFields {
   // "short_call_ids" or "named_call_ids", "second_system" and "later_system".
   explicit TemplateFields(const std::vector<std::string>& names);
 
-  // True for the names of the thoughts: "reasoning_content", "reasoning" (vLLM, Gemma) and
+  // True for a name that thoughts can have: "reasoning_content", "reasoning" (vLLM, Gemma) and
   // "thinking" (gpt-oss, Ollama).
   static bool is_reasoning(std::string_view name);
 
-  // Returns the fields that the template writes for a message of `role`, as one JSON object; "" if
-  // there are none.
+  // Returns the fields that the template writes for a message with role `role`, as one JSON object;
+  // "" if there are none.
   std::string json_of(const MessageExtras& extras, Role role) const;
   // Returns true if the template writes a field that reports would otherwise list as unused under
   // the name `reported`, such as "a message's tool_calls".

@@ -52,14 +52,14 @@ std::optional<bool> truth_of_text(std::string_view text) {
   return truth_of_number(word);
 }
 
-// The value of a train mark.
+// A train mark's value.
 struct MarkValue {
   ValueKind kind = ValueKind::kNull;
   std::optional<bool> truth;
   bool is_nothing = false;  // null, a blank text, or an empty list or object
   bool is_number = false;   // a number, which may be given as text
   bool is_word = false;     // another text: no number, no truth value and no JSON
-  bool is_json = false;     // a text with the JSON of a list or an object
+  bool is_json = false;     // a text that holds a JSON list or object
   bool is_wish = false;     // a word by which trainers may mean learning or not learning
   bool is_small = false;    // a text with lower-case letters only
 };
@@ -150,7 +150,7 @@ SharedMark judge_mark(const std::string& field, MarkName name, std::string_view 
 }
 
 MarkName MarkReader::name_of_field(const std::string& field) {
-  constexpr size_t kMost = 4096;  // limit of the cache of names
+  constexpr size_t kMost = 4096;  // size limit of the name cache
   const auto found = known_.find(field);
   if (found != known_.end()) return found->second;
   if (known_.size() >= kMost) known_.clear();

@@ -18,10 +18,10 @@ namespace fastsft {
 
 using SharedMark = std::shared_ptr<const TrainMark>;
 
-// Parses `json`, the value of a train mark. Returns null if the value says nothing.
+// Parses `json`, a train mark's value. Returns null if the value says nothing.
 SharedMark judge_mark(const std::string& field, MarkName name, std::string_view json);
 
-// Collects the train marks of one message or record at a time.
+// Collects the train marks in one message or record at a time.
 class MarkReader {
  public:
   // Whether the marks belong to a message or to a record.
@@ -30,10 +30,10 @@ class MarkReader {
     found_.clear();
     of_ = of;
   }
-  // Reads the next value of `scanner` if the field `name` is a train mark. If another field is an
+  // Reads the scanner's next value if the field `name` is a train mark. If another field is an
   // object, notes the marks inside it and reads nothing.
   bool read(const std::string& name, JsonScanner& scanner);
-  // Begin and end the parts of a content; marks in between belong to a part.
+  // Begin and end the parts in a message's content; marks in between belong to a part.
   void begin_part();
   void end_parts();
   // Returns all collected marks combined into one; null if there are none.
@@ -52,7 +52,7 @@ class MarkReader {
   Of of_ = Of::kMessage;
 };
 
-// Returns the value of a mark: kTrue, kFalse, or kMissing if `mark` is null.
+// Returns a mark's value: kTrue, kFalse, or kMissing if `mark` is null.
 ValueKind train_of(const TrainMark* mark);
 
 // Whether train marks may exclude replies from learning. kRefused: such marks are errors.
@@ -61,7 +61,7 @@ enum class MarkUse { kFollowed, kRefused };
 // Returns an issue for the first train mark that cannot be followed, if there is one. Such a mark
 // is not understood, asks to learn a text that is not a reply, or excludes a reply although `use`
 // is kRefused. It stops the run whatever --on_bad_sample says, because ignoring it would train
-// against the wish of the data's author.
+// against the author's wish.
 std::optional<RecordIssue> find_bad_mark(const Conversation& record, const RoleNames& roles,
                                          MarkUse use);
 

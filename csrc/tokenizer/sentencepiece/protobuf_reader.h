@@ -9,7 +9,7 @@ namespace fastsft {
 // message's end. Damaged input throws std::invalid_argument "<where>: ... at byte <k>".
 class ProtobufReader {
  public:
-  // `where`: the beginning of every error message. It must outlive the reader.
+  // `where`: a prefix for every error message. It must outlive the reader.
   ProtobufReader(std::string_view message, std::string_view where);
 
   // Advances to the next field. Returns false at the end. The value of the previous field must be
