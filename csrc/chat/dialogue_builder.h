@@ -20,7 +20,7 @@ struct DialogueWork;
 // A dialogue without a learned reply is left empty, and its issues say why.
 class DialogueBuilder {
  public:
-  // What the chat template supports.
+  // The chat template's abilities.
   struct Place {
     bool for_tools = false;  // the template can write tool messages
     bool strips = false;     // the template strips texts, so mere white space is an empty text

@@ -14,11 +14,11 @@ namespace fastsft {
 // A contiguous part of a transcript.
 struct Segment {
   ByteSpan bytes;
-  bool is_data = false;     // text of the record; otherwise control text of the template
+  bool is_data = false;     // text from the record; otherwise the template's control text
   bool is_learned = false;  // part of a reply, its learned lead or its stop token
 };
 
-// The text of a conversation that the model reads. The segments are contiguous and cover the text.
+// A conversation's text as the model reads it. The segments are contiguous and cover the text.
 struct Transcript {
   std::string text;
   std::vector<Segment> segments;
@@ -30,14 +30,14 @@ struct Transcript {
   bool needs_rows = false;  // fails as one text, but each reply may have its own row
 
   void clear();
-  // Appends a piece of text; an empty piece is skipped.
+  // Appends a piece. Skips an empty piece.
   void append(std::string_view piece, bool is_data, bool is_learned);
   std::vector<ByteSpan> data() const;
   std::vector<ByteSpan> learned() const;
 };
 
-// Renders a plain text that is not a conversation, followed by EOS. All of it is learned. BOS is in
-// front if the tokenizer adds BOS.
+// Renders a plain text that is not a conversation, followed by EOS. The whole text is learned. BOS
+// is in front if the tokenizer adds BOS.
 void render_text(const Tokenizer& tokenizer, std::string_view text, Transcript& transcript);
 
 // Buffers that are reused for many records. They are not thread_local, because glibc ends the

@@ -9,10 +9,9 @@
 
 namespace fastsft {
 
-// Counts the ids of parts of a transcript as if each part was tokenised alone, as FastChat does.
-// Usually the count is derived from the tokenisation of the whole text. If the tokenizer's
-// guarantees do not allow that, the part is encoded. Counts include the BOS and EOS that the
-// tokenizer adds.
+// Counts the ids in parts of a transcript as if each part was tokenised alone, as FastChat does.
+// Usually the count is derived from the whole text's tokens. If the tokenizer's guarantees do not
+// allow that, the part is encoded. Counts include the BOS and EOS that the tokenizer adds.
 class TurnCounts {
  public:
   // `tokens`: the tokens of the whole `text`; both must outlive this object. `stop`: the text that
@@ -20,13 +19,13 @@ class TurnCounts {
   TurnCounts(const Tokenizer& tokenizer, std::string_view text, std::span<const Token> tokens,
              std::string_view stop, std::vector<Token>& part);
 
-  // Begins the next turn, bytes [begin, end), which is followed by a stop or the end of the text.
-  // Turns must be given from left to right, separated only by stops.
+  // Begins the next turn, bytes [begin, end), which is followed by a stop or the text's end. Turns
+  // must be given from left to right, separated only by stops.
   void enter(size_t begin, size_t end);
-  // Returns the number of ids of the whole turn.
+  // Returns the number of ids in the whole turn.
   int64_t count_turn();
-  // Returns the number of ids of the turn's bytes up to `end`. The last of these bytes must be a
-  // space that follows a non-space.
+  // Returns the number of ids in the turn's bytes up to `end`. The last byte must be a space that
+  // follows a non-space.
   int64_t count_prefix(size_t end);
 
  private:

@@ -27,7 +27,7 @@ struct AddedToken {
 std::vector<const AddedToken*> pointers_to(const std::vector<AddedToken>& tokens);
 
 // Finds added tokens in a text as `tokenizers` does: the leftmost match first, and the longest
-// match at the same position. White space that a token strips is part of its match.
+// match at the same position. White space that a token strips belongs to its match.
 class AddedMatcher {
  public:
   struct Match {
@@ -44,8 +44,8 @@ class AddedMatcher {
   // `tokens` must outlive this object. If several tokens have the same text, the first is used.
   explicit AddedMatcher(const std::vector<const AddedToken*>& tokens);
 
-  // Returns the leftmost token text from `from` on, the longest at its position. Ignores all flags
-  // of the token.
+  // Returns the leftmost token text from `from` on, the longest at its position. Ignores the
+  // token's flags.
   std::optional<Match> find_text(std::string_view text, size_t from) const;
   // Returns the next match after `cursor` and advances it. Returns nothing if there is no further
   // match.

@@ -15,8 +15,8 @@ void LibraryTokenizer::encode(std::string_view text, SpecialText specials,
        calls_.encode(std::string(text), specials == SpecialText::kPlain)) {
     const auto next = std::max(at, std::min(end, static_cast<uint32_t>(text.size())));
     // If a character is divided between tokens, the library gives its range to all of them. Here
-    // the last token gets the range: an empty range after the character would count as part of the
-    // following text.
+    // the last token gets the range: an empty range after the character would count as following
+    // text.
     if (tokens.size() > first && begin < at && next == at) {
       at = std::max(tokens.back().begin, begin);
       tokens.back().end = at;

@@ -10,9 +10,9 @@
 
 namespace fastsft {
 
-// The functions and properties of a tokenizer that a library runs.
+// A library's tokenizer: its functions and properties.
 struct LibraryCalls {
-  // Returns ids and byte ranges of a text, without BOS and EOS. The bool: treat special tokens as
+  // Returns a text's ids and byte ranges, without BOS and EOS. The bool: treat special tokens as
   // plain text.
   std::function<std::vector<std::tuple<int32_t, uint32_t, uint32_t>>(const std::string&, bool)>
       encode;
@@ -28,8 +28,8 @@ struct LibraryCalls {
   bool legacy = true;
 };
 
-// Makes a tokenizer that a library runs available as a Tokenizer. Bytes that no range of the
-// library covers are given to the next token. It is as slow as the library.
+// Makes a tokenizer that a library runs available as a Tokenizer. Bytes outside all ranges from the
+// library are given to the next token. It is as slow as the library.
 class LibraryTokenizer : public Tokenizer {
  public:
   explicit LibraryTokenizer(LibraryCalls calls) : calls_(std::move(calls)) {}

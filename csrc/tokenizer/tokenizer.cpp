@@ -19,7 +19,7 @@ void shift(std::vector<Token>& tokens, size_t first, uint32_t offset) {
 }
 
 // Encodes the text between special tokens piece by piece. A special token is only found if it lies
-// completely in one span of `control`.
+// completely within one span in `control`.
 void encode_pieces(const Tokenizer& tokenizer, std::string_view text,
                    std::span<const ByteSpan> control, std::vector<Token>& tokens) {
   size_t at = 0;

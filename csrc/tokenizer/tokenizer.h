@@ -8,9 +8,9 @@
 
 namespace fastsft {
 
-// A token id and the bytes [begin, end) of the text that the token encodes. The ranges of a text's
-// tokens are contiguous and cover the text. A U+2581 that the tokenizer puts in front of the text
-// has an empty range.
+// A token id and the bytes [begin, end) of the text that the token encodes. A text's token ranges
+// are contiguous and cover the text. A U+2581 that the tokenizer puts in front of the text has an
+// empty range.
 struct Token {
   int32_t id = 0;
   uint32_t begin = 0;
@@ -20,13 +20,13 @@ struct Token {
 // The largest text size that the positions in a Token can address.
 inline constexpr size_t kMaxText = UINT32_MAX;
 
-// The bytes [begin, end) of a text.
+// The bytes [begin, end) in a text.
 struct ByteSpan {
   uint32_t begin = 0;
   uint32_t end = 0;
 };
 
-// The ids of the named tokens; -1 if the tokenizer has no such token.
+// The named tokens' ids; -1 if the tokenizer has no such token.
 struct NamedIds {
   int32_t bos = -1;
   int32_t eos = -1;
@@ -34,7 +34,7 @@ struct NamedIds {
   int32_t pad = -1;
 };
 
-// The treatment of a special token's text ("</s>") inside a text: kFind makes it the special token,
+// How a special token's text ("</s>") inside a text is treated: kFind makes it the special token,
 // kPlain encodes it as ordinary text.
 enum class SpecialText { kFind, kPlain };
 
@@ -55,9 +55,9 @@ class Tokenizer {
     for (const Token& token : tokens) ids.push_back(token.id);
   }
   // Encodes like encode(text, kFind), except that control tokens are not found inside `data` or
-  // across its borders: "</s>" is ordinary text there. The spans of `data` are sorted and do not
-  // overlap. Returns false and appends nothing if the tokenizer cannot do this for a text with a
-  // control token in its data.
+  // across its borders: "</s>" is ordinary text there. The spans are sorted and do not overlap.
+  // Returns false and appends nothing if the tokenizer cannot do this for a text with a control
+  // token in its data.
   virtual bool encode_segments(std::string_view text, std::span<const ByteSpan> data,
                                std::vector<Token>& tokens) const;
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
@@ -81,10 +81,10 @@ class Tokenizer {
   // alone.
   virtual bool prefixes_every_part() const = 0;
 
-  // True if results for a part of a text can be derived from the tokens of the whole text. It
-  // guarantees for every text that tokens which end at or before a space that follows a non-space
-  // do not depend on the text after the space, that a single space is one token, and that special
-  // tokens do not strip white space next to them.
+  // True if results for a part can be derived from the whole text's tokens. This guarantees for
+  // every text: tokens that end at or before a space after a non-space do not depend on the text
+  // after that space; a single space is one token; special tokens do not strip white space next to
+  // them.
   virtual bool cuts_before_spaces() const = 0;
 };
 

@@ -53,7 +53,7 @@ void add_template(const Json& section, AddedAround& around) {
     throw UnsupportedTokenizer("a post-processor template without exactly one text");
 }
 
-// Adds the ids that the post_processor of a tokenizer.json puts around a single text. Supports
+// Adds the ids that the post_processor in a tokenizer.json puts around a single text. Supports
 // TemplateProcessing, ByteLevel and sequences of these; throws UnsupportedTokenizer for others.
 void add_processor(const Json& section, AddedAround& around) {
   if (section.is_null()) return;

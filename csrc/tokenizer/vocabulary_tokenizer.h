@@ -9,7 +9,7 @@
 
 namespace fastsft {
 
-// Common base of all tokenizers that are read from a tokenizer.json: the vocabulary, added and
+// Common base for all tokenizers that are read from a tokenizer.json: the vocabulary, added and
 // named tokens, and the tokens added around a text.
 class VocabularyTokenizer : public Tokenizer {
  public:

@@ -7,8 +7,8 @@
 
 namespace fastsft {
 
-// A table from characters to numbers with two levels: pages of 256 characters, allocated when first
-// needed.
+// A table from characters to numbers with two levels: pages with 256 characters, allocated when
+// first needed.
 class CharacterTable {
  public:
   static constexpr int32_t kMissing = -1;

@@ -11,16 +11,16 @@
 
 namespace fastsft {
 
-// BPE merge state of one word (at most kLanes - 1 tokens). Pairs are packed as (rank, left
-// position), so the minimum is the leftmost pair of lowest rank. A merged token keeps the position
-// of its first part. Sentinels at both ends remove boundary checks. Several words are interleaved
-// to hide memory latency.
+// The merge state for one word (at most kLanes - 1 tokens). Pairs are packed as (rank, left
+// position), so the minimum is the leftmost pair with the lowest rank. A merged token keeps its
+// first part's position. Sentinels at both ends make boundary checks unnecessary. Several words are
+// interleaved to hide memory latency.
 template <size_t kLanes>
 class MergeLanes {
  public:
   static constexpr size_t kMaxTokens = std::min<size_t>(kLanes - 1, 62);
 
-  // Starts with the tokens of a word: at most kMaxTokens, each a single byte or character.
+  // Starts with a word's tokens: at most kMaxTokens, each a single byte or character.
   void begin(const PairTable& table, std::span<const WordToken> tokens) {
     const size_t count = tokens.size();
     pairs_.fill(kNoPair);

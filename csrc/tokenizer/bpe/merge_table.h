@@ -11,7 +11,7 @@
 
 namespace fastsft {
 
-// A BPE vocabulary as merges of symbol pairs. A symbol below `num_pieces` is a token id. A higher
+// A BPE vocabulary as symbol pairs that merge. A symbol below `num_pieces` is a token id. A higher
 // symbol is a character that occurs only inside tokens.
 struct MergeRules {
   struct Rule {
@@ -23,7 +23,7 @@ struct MergeRules {
   int32_t num_pieces = 0;
   std::vector<std::pair<char32_t, int32_t>> characters;  // characters with their symbols
   std::vector<Rule> rules;
-  std::vector<std::string_view> merged;  // all texts of two or more characters that merges make
+  std::vector<std::string_view> merged;  // all texts longer than one character that merges make
 };
 
 // Derives SentencePiece's merges: two symbols merge if their joined text is a normal piece, and the
@@ -39,12 +39,12 @@ class MergeTable {
   // Throws std::invalid_argument if PairTable has no room for the symbols or ranks.
   explicit MergeTable(const MergeRules& rules);
 
-  // Returns the symbol of a character. A space stands for U+2581.
+  // Returns a character's symbol. A space stands for U+2581.
   int32_t find_character(char32_t character) const { return characters_.find(character); }
-  // Returns the table of merges. Merges with equal scores have equal ranks.
+  // Returns the merges. Merges with equal scores have equal ranks.
   const PairTable& pairs() const { return pairs_; }
   // Returns false if no token contains the characters `left` and `right` next to each other, so
-  // that a word may be cut between them. The arguments are symbols of single characters.
+  // that a word may be cut between them. The arguments are single characters' symbols.
   bool can_join(int32_t left, int32_t right) const {
     if ((left | right) < 0 || !is_followed_[left] || !is_preceded_[right]) return false;
     return neighbours_.find_near(left, right).exists();

@@ -26,7 +26,7 @@ class PairMerger {
     int32_t left;
     int32_t right;
     int32_t id;
-    // Size of both tokens together when the candidate was made. If a token has grown since, the
+    // Both tokens' total size when the candidate was made. If a token has grown since, the
     // candidate is outdated.
     uint32_t size;
   };

@@ -8,15 +8,15 @@
 
 namespace fastsft {
 
-// A table of the token pairs that merge, with rank and result. A cache line holds five pairs, which
-// are compared at once without branches. Pairs of common ids, a range of 256 ids such as the single
-// bytes, are also stored in a square array.
+// A table with all token pairs that merge, their ranks and their results. A cache line holds five
+// pairs, which are compared at once without branches. Pairs from a range of 256 common ids, such as
+// the single bytes, are also stored in a square array.
 class PairTable {
  public:
   static constexpr uint32_t kNone = (1u << 22) - 1;
   static constexpr int32_t kMaxIds = (1 << 21) - 1;
   static constexpr int32_t kNothing = -1;  // an id that never merges
-  // The merge of a pair: the result `id` and the rank. Lower ranks merge first.
+  // A pair's merge: the result `id` and the rank. Lower ranks merge first.
   struct Join {
     uint32_t rank = kNone;
     int32_t id = 0;
@@ -30,7 +30,7 @@ class PairTable {
   // pair, `put` replaces it and `add` keeps it.
   void put(int32_t left, int32_t right, Join join);
   void add(int32_t left, int32_t right, Join join);
-  // Stores the pairs of ids from `first` to `first` + 255 in the square array for `find_near`.
+  // Stores the pairs with ids from `first` to `first` + 255 in the square array for `find_near`.
   void make_square(int32_t first);
 
   Join find(int32_t left, int32_t right) const {
@@ -66,7 +66,7 @@ class PairTable {
   struct alignas(64) Bucket {
     std::array<uint64_t, kPairs> pairs;  // the pair's key, then the inverted rank
     std::array<int32_t, kPairs> ids;
-    uint32_t is_full;  // a pair of this bucket may be in the next bucket
+    uint32_t is_full;  // a pair may have moved on to the next bucket
   };
   struct Near {
     uint32_t inverted;

@@ -8,7 +8,7 @@
 
 namespace fastsft {
 
-// A pool of buffers and caches. A thread borrows an object for one call, and the object keeps its
+// A pool for buffers and caches. A thread borrows an object for one call, and the object keeps its
 // content between calls. With few threads, each thread usually gets its own object back. The pool
 // has no locks.
 template <typename Scratch>
@@ -21,7 +21,7 @@ class ScratchPool {
   ScratchPool(const ScratchPool&) = delete;
   ScratchPool& operator=(const ScratchPool&) = delete;
 
-  // An object that returns to the pool at the end of its scope.
+  // An object that returns to the pool when its scope ends.
   class Borrowed {
    public:
     explicit Borrowed(const ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}

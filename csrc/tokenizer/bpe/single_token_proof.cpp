@@ -7,10 +7,10 @@ SingleTokenProof::SingleTokenProof(const PairTable& pairs, size_t num_ids)
 
 void SingleTokenProof::add_symbol(int32_t id) { merges_[id].rank = kSymbol; }
 
-// Goes backwards from the moment before `left` and `right` merge, and undoes the merges of the two
-// tokens at the border one by one. If ranks are equal, the leftmost pair merges first: a merge to
-// the left of the border comes before the pair across the border, a merge to the right comes after
-// it.
+// Goes backwards from the moment before `left` and `right` merge, and undoes, one by one, the
+// merges that made the two tokens at the border. If ranks are equal, the leftmost pair merges
+// first: a merge on the border's left side comes before the pair across the border, a merge on its
+// right side comes after that pair.
 bool SingleTokenProof::is_crossed(int32_t left, int32_t right) const {
   while (true) {
     const Merge& last_left = merges_[left];

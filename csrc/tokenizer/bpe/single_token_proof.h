@@ -6,10 +6,10 @@
 
 namespace fastsft {
 
-// Proves for tokens that merging the bytes of the token always gives the token itself, so that a
-// word with these bytes need not be merged. The proof uses one merge of the token: both parts are
-// proven, their own merges have lower ranks, and while the two parts form, no pair across the
-// border between them ever merges first. The proof can miss tokens for which this is true.
+// Proves that merging a token's bytes always gives the token itself, so that a word with these
+// bytes need not be merged. The proof uses one merge that makes the token: both parts are proven,
+// their own merges have lower ranks, and while the two parts form, no pair across the border
+// between them ever merges first. The proof can miss some such tokens.
 class SingleTokenProof {
  public:
   // Handles ids below `num_ids`. `pairs` must outlive this object.
@@ -17,14 +17,14 @@ class SingleTokenProof {
 
   // Adds a byte or character with which merging begins.
   void add_symbol(int32_t id);
-  // Adds a merge. Merges must be added in the order of their ranks.
+  // Adds a merge. Merges must be added in rank order.
   void add(int32_t left, int32_t right, PairTable::Join join);
 
   bool contains(int32_t id) const { return merges_[id].rank != kUnproven; }
 
  private:
   static constexpr int32_t kUnproven = -2;
-  static constexpr int32_t kSymbol = -1;  // lower than the rank of every merge
+  static constexpr int32_t kSymbol = -1;  // lower than every merge's rank
   struct Merge {
     int32_t left = 0;
     int32_t right = 0;
@@ -34,7 +34,7 @@ class SingleTokenProof {
   bool is_crossed(int32_t left, int32_t right) const;
 
   const PairTable* pairs_;
-  std::vector<Merge> merges_;  // the final merge of each proven token, indexed by id
+  std::vector<Merge> merges_;  // each proven token's final merge, indexed by id
 };
 
 }  // namespace fastsft

@@ -9,13 +9,13 @@
 
 namespace fastsft {
 
-// A hash table from texts to ids. It holds copies of the texts in one contiguous string.
+// A hash table from texts to ids. It copies the texts into one contiguous string.
 class TextIndex {
  public:
   static constexpr int32_t kMissing = -1;
 
   // Reserves room for `num_texts` texts with `num_bytes` bytes together. The table grows if it gets
-  // more, up to 4 GiB of texts.
+  // more, up to 4 GiB for all texts.
   explicit TextIndex(size_t num_texts = 0, size_t num_bytes = 0);
 
   // Returns false, without overwriting the id, if the text is already in the table.
@@ -34,13 +34,13 @@ class TextIndex {
   struct Slot {  // an empty slot is all zeros
     uint32_t hash;
     uint32_t begin;
-    uint32_t end;  // the end of the text plus one
+    uint32_t end;  // the text's end plus one
     int32_t id;
   };
 
   static uint32_t hash_of(std::string_view text);
   Slot* slots() const { return static_cast<Slot*>(slots_.data()); }
-  // Returns the slot of the text, or the empty slot at which it would be inserted.
+  // Returns the text's slot, or the empty slot for inserting it.
   size_t slot_of(std::string_view text, uint32_t hash) const {
     size_t at = hash & mask_;
     while (slots()[at].end != 0 && !holds(slots()[at], text, hash)) at = (at + 1) & mask_;

@@ -12,7 +12,7 @@
 
 namespace fastsft {
 
-// Appends tokens to a vector through a buffer of some hundred tokens. Output is Token, with
+// Appends tokens to a vector through a buffer for some hundred tokens. Output is Token, with
 // contiguous byte ranges that begin at `offset`, or int32_t for ids alone.
 template <typename Output>
 class TokenWriter {
@@ -35,9 +35,9 @@ class TokenWriter {
     next_.to = staged();
   }
 
-  // Fast path: `open` returns the position of the next token for a loop that keeps the position in
-  // registers, and reserves room for WordCache::kInline tokens for each of `num_words` words (at
-  // most kMaxWords). `close` stores the final position.
+  // Fast path: `open` returns the next token's position for a loop that keeps the position in
+  // registers, and reserves room for WordCache::kInline tokens for `num_words` words each (at most
+  // kMaxWords). `close` stores the final position.
   static constexpr size_t kMaxWords = 256;
   struct Position {
     Output* to;
@@ -48,7 +48,8 @@ class TokenWriter {
     return next_;
   }
   void close(const Position& next) { next_ = next; }
-  // Writes the first `count` tokens (at most WordCache::kInline), and may read all of `tokens`.
+  // Writes the first `count` tokens (at most WordCache::kInline), and may read all elements in
+  // `tokens`.
   static void put_inline(Position& next, const std::array<PackedToken, WordCache::kInline>& tokens,
                          size_t count) {
     if constexpr (std::is_same_v<Output, int32_t>) {

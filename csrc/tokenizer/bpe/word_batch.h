@@ -12,8 +12,8 @@
 
 namespace fastsft {
 
-// Consecutive words of a text that are looked up together: all cache lines are prefetched before
-// the first of them is needed.
+// Consecutive words that are looked up together: all cache lines are prefetched before the first is
+// needed.
 class WordBatch {
  public:
   static constexpr size_t kMaxWords = 256;
@@ -31,11 +31,11 @@ class WordBatch {
   const WordCache::Key& key(size_t i) const { return keys_[i]; }
   uint32_t hash(size_t i) const { return hashes_[i]; }
 
-  // Fills `missing` with the indices of the words that are not in `cache` and have at most
+  // Fills `missing` with the index of each word that is not in `cache` and has at most
   // WordCache::kMaxWord bytes. Returns their number.
   size_t find_missing(const WordCache& cache, std::array<uint32_t, kMaxWords>& missing) const;
 
-  // Writes the tokens of the words in `cache`. For every other word it calls `encode(word, key,
+  // Writes the tokens for the words in `cache`. For every other word it calls `encode(word, key,
   // hash)`, which must write the tokens itself and may add them to the cache. The key is
   // WordCache::kNoWord if the word is longer than WordCache::kMaxWord bytes.
   template <typename Output, typename Encode>
@@ -71,13 +71,13 @@ void WordBatch::write(const WordCache& cache, TokenWriter<Output>& writer,
   writer.close(position);
 }
 
-// Handles the words of a text that the cache does not have yet. While there are many such words,
-// all of a batch are looked up together, so that their memory accesses overlap.
+// Handles words that the cache does not have yet. While there are many such words, a whole batch is
+// looked up at once, so that memory accesses overlap.
 class CacheMisses {
  public:
   // Call it for each batch after the batch is loaded. It copies missing words that are in `index`
-  // into the cache and returns the indices of the others. Returns nothing if the previous batch had
-  // few missing words.
+  // into the cache and returns the other missing words' indices. Returns nothing if the previous
+  // batch had few missing words.
   std::span<const uint32_t> resolve(const WordBatch& batch, const WordIndex& index,
                                     WordCache& cache);
   // Counts a word that the cache did not have.
@@ -86,7 +86,7 @@ class CacheMisses {
  private:
   static constexpr size_t kMany = 8;
 
-  size_t count_ = WordBatch::kMaxWords;  // number of missing words in the last batch
+  size_t count_ = WordBatch::kMaxWords;  // missing words in the last batch
   std::array<uint32_t, WordBatch::kMaxWords> words_;
 };
 

@@ -21,7 +21,7 @@ WordCache::WordCache(size_t max_buckets)
   static_assert(sizeof(Entry) == 32 && std::endian::native == std::endian::little);
 }
 
-// Stores more than kInline tokens in `more_`. Reuses the chunk of an entry that is overwritten.
+// Stores more than kInline tokens in `more_`. Reuses the chunk if the overwritten entry has one.
 // Returns false if there is no room left.
 bool WordCache::place_rest(Entry& entry, std::span<const PackedToken> tokens) {
   size_t at = entry.tokens[0];
@@ -41,7 +41,7 @@ const WordCache::Entry* WordCache::find_beside(const Key& key, uint32_t hash) co
   return entry[1].holds(key) ? entry + 1 : nullptr;
 }
 
-// Returns the first free entry in the two buckets, or else the second entry of the word's own
+// Returns the first free entry in the two buckets, or else the second entry in the word's own
 // bucket.
 WordCache::Entry* WordCache::find_place(uint32_t hash) const {
   Entry* own = bucket_of(hash);

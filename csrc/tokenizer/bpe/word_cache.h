@@ -14,8 +14,7 @@
 
 namespace fastsft {
 
-// A token inside a short word: the id in the low 24 bits, and above them the number of bytes that
-// the token covers.
+// A token inside a short word: the id in the low 24 bits, and above them the token's size in bytes.
 using PackedToken = uint32_t;
 
 constexpr PackedToken pack_token(int32_t id, uint32_t size) {
@@ -25,7 +24,7 @@ constexpr int32_t packed_id(PackedToken token) { return static_cast<int32_t>(tok
 constexpr uint32_t packed_size(PackedToken token) { return token >> 24; }
 
 // A cache of encoded words with 1 to 15 bytes. A bucket is one cache line with two entries. If a
-// bucket is full, its neighbour takes the word; if both are full, the second entry of the bucket is
+// bucket is full, its neighbour takes the word; if both are full, the bucket's second entry is
 // overwritten. Ids must be below 2^24.
 class WordCache {
  public:
@@ -37,7 +36,7 @@ class WordCache {
   // A key that no entry has.
   static constexpr Key kNoWord = {~uint64_t{0}, 0};
 
-  // A word and its tokens. The top four bits of the key hold the token count. An empty entry is all
+  // A word and its tokens. The key's top four bits hold the token count. An empty entry is all
   // zeros.
   struct Entry {
     Key key;
@@ -51,10 +50,10 @@ class WordCache {
   };
   static constexpr size_t kMaxWord = 15;
   static constexpr size_t kInline = 4;
-  static constexpr size_t kLoaded = 16;  // number of bytes that `load_key` reads
+  static constexpr size_t kLoaded = 16;  // bytes that `load_key` reads
 
   // The cache begins with 512 KiB, of which only used pages take memory, and grows to `max_buckets`
-  // buckets of 64 bytes. `max_buckets` must be a power of two.
+  // buckets with 64 bytes each. `max_buckets` must be a power of two.
   explicit WordCache(size_t max_buckets);
 
   // Returns the key of the first `size` bytes at `bytes`, and kNoWord if `size` is above kMaxWord.
@@ -71,7 +70,7 @@ class WordCache {
                                  static_cast<uint64_t>(product));
   }
   void prefetch(uint32_t hash) const { __builtin_prefetch(bucket_of(hash)); }
-  // Selects one of the two entries without a branch, because a branch would be unpredictable. A
+  // Selects between the two entries without a branch, because a branch would be unpredictable. A
   // word is in the neighbour only if its own bucket is full, and entries are never removed.
   const Entry* find(const Key& key, uint32_t hash) const {
     const Entry* bucket = bucket_of(hash);
@@ -79,7 +78,7 @@ class WordCache {
     if (entry->holds(key)) return entry;
     return bucket[1].count() == 0 ? nullptr : find_beside(key, hash);
   }
-  // Returns all tokens of an entry. The result is valid until the next `insert`.
+  // Returns all tokens in an entry. The result is valid until the next `insert`.
   std::span<const PackedToken> tokens(const Entry& entry) const {
     if (entry.count() <= kInline) return {entry.tokens.data(), entry.count()};
     return {more_.data() + entry.tokens[0], entry.count()};
@@ -99,8 +98,8 @@ class WordCache {
   Entry* entries_;
   size_t mask_;
   size_t max_buckets_;
-  size_t num_inserted_ = 0;        // number of words inserted since the last growth
-  std::vector<PackedToken> more_;  // chunks of 16 tokens for entries with more than four
+  size_t num_inserted_ = 0;        // words inserted since the last growth
+  std::vector<PackedToken> more_;  // 16 tokens each for entries with more than four
 };
 
 namespace internal {
@@ -139,13 +138,13 @@ inline WordCache::Key WordCache::make_key(const char* bytes, size_t size) {
   return load_key(padded, size);
 }
 
-// A token inside a word: its id, and the number of bytes of the word that it covers.
+// A token inside a word: its id, and its size in bytes.
 struct WordToken {
   int32_t id = 0;
   uint32_t size = 0;
 };
 
-// A cache of encoded words that are too long for WordCache. It is cleared when it is full.
+// A cache for encoded words that are too long for WordCache. A full cache is cleared.
 class LongWordCache {
  public:
   static constexpr size_t kMaxWord = 64;

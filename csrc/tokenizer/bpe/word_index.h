@@ -8,9 +8,9 @@
 
 namespace fastsft {
 
-// A table from words of 1 to WordCache::kMaxWord bytes to ids, with the keys and hashes of
-// WordCache. Several threads may read it at once. To look up several words, call `prefetch` for all
-// of them first.
+// A table from words with at most WordCache::kMaxWord bytes to ids. Keys and hashes are
+// WordCache's. Several threads may read it at once. To look up several words, call `prefetch` for
+// all words first.
 class WordIndex {
  public:
   static constexpr int32_t kMissing = -1;
@@ -33,8 +33,8 @@ class WordIndex {
  private:
   WordCache::Key* keys() const { return static_cast<WordCache::Key*>(keys_.data()); }
   int32_t* ids() const { return static_cast<int32_t*>(ids_.data()); }
-  // Returns the index of the word, or the empty index at which it would be inserted. A key is never
-  // zero, because it contains the word's size.
+  // Returns the word's index, or the empty index for inserting the word. A key is never zero,
+  // because it contains the word's size.
   size_t place_of(const WordCache::Key& key, uint32_t hash) const {
     size_t at = hash & mask_;
     while (((keys()[at].low ^ key.low) | (keys()[at].high ^ key.high)) != 0 &&

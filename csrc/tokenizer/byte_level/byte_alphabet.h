@@ -10,7 +10,7 @@
 
 namespace fastsft {
 
-// For each character of GPT-2's byte alphabet its byte, or -1 for other characters. GPT-2 writes
+// For each character in GPT-2's byte alphabet its byte, or -1 for other characters. GPT-2 writes
 // every byte as a printable character: '!' to '~' and most of Latin-1 as themselves, the other 68
 // bytes as U+0100 and up (a space is "Ġ").
 inline constexpr std::array<int16_t, 0x144> kByteOfChar = [] {

@@ -52,7 +52,7 @@ ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool
 void ByteLevelBpe::index_bytes(const TokenizerJson& json) {
   byte_ids_.fill(-1);
   for (const VocabularyPiece& piece : json.pieces) {
-    // characters of the byte alphabet have at most two bytes
+    // characters in the byte alphabet have at most two bytes
     if (piece.text.empty() || piece.text.size() > 2) continue;
     const auto bytes = piece_to_bytes(piece.text);
     if (bytes && bytes->size() == 1) byte_ids_[static_cast<uint8_t>((*bytes)[0])] = piece.id;
@@ -119,7 +119,7 @@ void ByteLevelBpe::encode_short(std::string_view piece, const WordCache::Key& ke
   scratch.missing_.count_one();
 }
 
-// Merges several words of the batch in turns and puts them into the cache.
+// Merges several words in turns and puts them into the cache.
 void ByteLevelBpe::merge_side_by_side(std::span<const uint32_t> words, Scratch& scratch) const {
   const WordBatch& batch = scratch.batch_;
   std::array<uint32_t, Scratch::kSideBySide> merged;
@@ -170,8 +170,7 @@ void ByteLevelBpe::encode_long(std::string_view piece, Scratch& scratch,
   for (const WordToken& token : tokens) writer.put(token.id, token.size);
 }
 
-// Collects the ends of the pieces from `begin` on, as many as `ends_` has room for. Returns the
-// last end.
+// Collects the pieces' ends from `begin` on, as many as `ends_` has room for. Returns the last end.
 size_t ByteLevelBpe::find_ends(std::string_view text, size_t begin, Scratch& scratch) const {
   size_t count = 0;
   size_t at = begin;

@@ -20,8 +20,8 @@
 
 namespace fastsft {
 
-// Byte-level BPE of plain text without special tokens. The text is split by the pattern; each piece
-// is merged once and then cached. Pieces in ASCII are found 64 bytes at a time.
+// Byte-level BPE for plain text without special tokens. The text is split by the pattern; each
+// piece is merged once and then cached. Pieces in ASCII are found 64 bytes at a time.
 class ByteLevelBpe {
  public:
   // `ignores_merges`: a piece that is in the vocabulary becomes that token, whatever the merges
@@ -29,7 +29,7 @@ class ByteLevelBpe {
   // pieces (2^21) or merges (2^22).
   ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges);
 
-  // The caches and buffers of one thread.
+  // One thread's caches and buffers.
   class Scratch;
 
   // Appends the tokens of `text`. `offset`: position of the text's first byte, for the byte ranges.
@@ -72,8 +72,8 @@ class ByteLevelBpe::Scratch {
   friend class ByteLevelBpe;
   // up to 16 MiB, which are allocated when used
   static constexpr size_t kBuckets = size_t{1} << 18;
-  static constexpr size_t kBlock = 64;      // bytes of text per step
-  static constexpr size_t kSideBySide = 4;  // number of words that are merged in turns
+  static constexpr size_t kBlock = 64;      // text bytes per step
+  static constexpr size_t kSideBySide = 4;  // words that are merged in turns
 
   WordCache cache_;
   LongWordCache long_pieces_;

@@ -40,8 +40,8 @@ std::string replace_invalid(std::string_view bytes) {
   return text;
 }
 
-// Applies `moved` to both ends of every token from index `first` on. Does nothing for tokens
-// without ranges.
+// Applies `moved` to every token's range from index `first` on. Does nothing for tokens without
+// ranges.
 template <typename Output, typename Move>
 void move_ranges(std::vector<Output>& tokens, size_t first, const Move& moved) {
   if constexpr (std::is_same_v<Output, Token>) {

@@ -29,7 +29,7 @@ ByteLevelRules parse_byte_level_rules(const TokenizerJson& json,
 // `tokenizers`.
 class ByteLevelTokenizer : public VocabularyTokenizer {
  public:
-  // Throws UnsupportedTokenizer if fastsft does not reproduce the settings of the file.
+  // Throws UnsupportedTokenizer if fastsft does not reproduce the file's settings.
   ByteLevelTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   void encode(std::string_view text, SpecialText specials,
@@ -44,7 +44,7 @@ class ByteLevelTokenizer : public VocabularyTokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
 
   bool prefixes_every_part() const override { return parts_are_alone_; }
-  // A run of white space can merge across a newline.
+  // White space can merge across a newline.
   bool cuts_before_spaces() const override { return false; }
 
   // Uses code without vector instructions, for tests.

@@ -14,7 +14,7 @@ constexpr size_t kBlock = kByteBlock;
 // Returns a mask with the lowest `count` bits set.
 uint64_t low_bits(size_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
 
-// Makes every contraction ('s, 'll) whose apostrophe begins a piece a piece of its own.
+// Makes every contraction ('s, 'll) whose apostrophe begins a piece its own piece.
 uint64_t cut_contractions(SplitPattern pattern, std::string_view text, uint64_t quotes,
                           uint64_t starts) {
   for (; quotes != 0; quotes &= quotes - 1) {
@@ -27,8 +27,8 @@ uint64_t cut_contractions(SplitPattern pattern, std::string_view text, uint64_t 
   return starts;
 }
 
-// The class masks of a block, limited to the bytes `valid` that belong to it, and masks derived
-// from them.
+// A block's class masks, limited to the bytes `valid` that belong to it, and masks derived from
+// them.
 struct Block {
   Block(const ClassMasks& masks, uint64_t valid)
       : letters(masks.letters & valid),
@@ -52,7 +52,7 @@ uint64_t find_gpt2_starts(const Block& b) {
   return (words & ~(b.blanks << 1)) | run_begins(b.spaces) | last_spaces;
 }
 
-// Returns the starts of groups of `max_digits` digits, counted from the beginning of a run.
+// Returns the starts of groups with `max_digits` digits, counted from each run's beginning.
 uint64_t find_digit_starts(uint64_t digits, size_t max_digits) {
   if (max_digits == 1) return digits;
   const uint64_t inside = digits & (digits << 1) & (digits << 2) & (digits << 3);
@@ -61,7 +61,7 @@ uint64_t find_digit_starts(uint64_t digits, size_t max_digits) {
   return starts;
 }
 
-// Makes the spaces after the last newline in a run of spaces a piece of its own.
+// Makes spaces after the last newline in a run their own piece.
 uint64_t find_starts_behind_newlines(const Block& b, uint64_t spaces) {
   const uint64_t plain = spaces & ~b.newlines;
   uint64_t starts = 0;
@@ -76,7 +76,7 @@ uint64_t find_starts_behind_newlines(const Block& b, uint64_t spaces) {
 uint64_t find_cl100k_starts(const Block& b, size_t max_digits) {
   const uint64_t plain_spaces = b.spaces & ~b.newlines;
   const uint64_t others = run_begins(b.others) & ~(b.blanks << 1);
-  // A word includes one character before it: a space, or a single character of another kind.
+  // A word includes one character before it: a space, or a single other character.
   const uint64_t letters = run_begins(b.letters) & ~(plain_spaces << 1) & ~(others << 1);
   // Newlines after other characters belong to these characters.
   const uint64_t first_behind = b.newlines & (b.others << 1);

@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// Character classes of up to 64 ASCII bytes as bit masks; bit i stands for byte i.
+// Character classes as bit masks for up to 64 ASCII bytes; bit i stands for byte i.
 struct ClassMasks {
   uint64_t letters = 0;
   uint64_t digits = 0;
@@ -18,20 +18,20 @@ struct ClassMasks {
   uint64_t high = 0;      // bytes that are not ASCII
 };
 
-// A function that writes the classes of `count` blocks of 64 bytes.
+// A function that writes the classes for `count` blocks with 64 bytes each.
 using ClassifyBytes = void (*)(const char* bytes, size_t count, ClassMasks* masks);
 // Returns the fastest function for this machine, or the function without vector instructions.
 ClassifyBytes byte_classifier(bool portable = false);
 
-// The beginnings of pieces in a block that starts with a piece; bit i of `starts` stands for byte
-// i, and bit 0 is set. Every piece that begins before `end` is complete: the next piece begins at
-// its end, or the text ends there.
+// Where pieces begin in a block that starts with a piece; bit i of `starts` stands for byte i, and
+// bit 0 is set. Every piece that begins before `end` is complete: the next piece begins at its end,
+// or the text ends there.
 struct BlockStarts {
   uint64_t starts = 0;
   uint32_t end = 0;  // 0 if no piece is complete
 };
 
-// Finds the beginnings of pieces in the first 64 bytes of `text`, which begins with a piece.
+// Finds where pieces begin in the first 64 bytes of `text`. The text must begin with a piece.
 BlockStarts find_block_starts(SplitPattern pattern, std::string_view text, ClassifyBytes classify);
 
 }  // namespace fastsft

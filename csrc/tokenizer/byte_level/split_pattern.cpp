@@ -18,7 +18,7 @@ constexpr std::string_view kQwen2Regex =
 
 bool is_newline(char byte) { return byte == '\n' || byte == '\r'; }
 
-// A text together with the classes of its characters.
+// A text with its characters' classes.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text), classes_(char_classes()) {}

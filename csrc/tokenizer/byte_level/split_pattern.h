@@ -8,14 +8,14 @@
 namespace fastsft {
 
 // The patterns by which byte-level tokenizers split a text before merging. A pattern is recognised
-// by the exact text of its regular expression.
+// if its regular expression has exactly the known text.
 enum class SplitPattern {
   kGpt2,    // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   kCl100k,  // cl100k_base as in Llama 3: at most three digits per piece
   kQwen2,   // like kCl100k, but one digit per piece: Qwen2, Qwen2.5, Qwen3
 };
 
-// Returns the most digits of a piece, SIZE_MAX if there is no limit.
+// Returns the most digits in a piece, SIZE_MAX if there is no limit.
 size_t max_digits(SplitPattern pattern);
 
 std::optional<SplitPattern> find_split_pattern(std::string_view regex);

@@ -22,7 +22,7 @@ struct GivenToken {
   bool replaces_other = false;  // overrides a GivenToken before it
 };
 
-// The tokens of a tokenizer.json by id and by text, added tokens included, with the same ids as in
+// All tokens in a tokenizer.json by id and by text, added tokens included, with the same ids as in
 // `tokenizers`.
 class JsonVocabulary {
  public:
@@ -49,12 +49,12 @@ class JsonVocabulary {
   int32_t size_ = 0;
 };
 
-// Settings from outside of tokenizer.json: from tokenizer_config.json, or from a tokenizer object.
+// Settings from outside tokenizer.json: from tokenizer_config.json, or from a tokenizer object.
 struct JsonTokenizerSettings {
   std::vector<GivenToken> added;
   // Texts of the named tokens, which must be in the vocabulary; "" for none.
   std::string bos, eos, unk, pad;
-  std::optional<bool> add_prefix_space;  // overrides the setting of a ByteLevel pre-tokenizer
+  std::optional<bool> add_prefix_space;  // overrides a ByteLevel pre-tokenizer's setting
   // Whether BOS and EOS are added to a text. If set, the post-processor is ignored.
   std::optional<bool> adds_bos, adds_eos;
   bool legacy = true;

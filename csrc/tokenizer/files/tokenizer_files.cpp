@@ -38,8 +38,8 @@ class AddedTokens {
     tokens_.insert_or_assign(id, std::move(added));
   }
 
-  // Returns the id of a named token. A token without id gets its id in the vocabulary, or the next
-  // free id after it. A known token keeps its flags unless `replaces` is true.
+  // Returns a named token's id. A token without id gets its id in the vocabulary, or the next free
+  // id after it. A known token keeps its flags unless `replaces` is true.
   int32_t add(const Json& token, bool replaces = false) {
     AddedToken added = parse(token);
     if (const auto known = ids_.find(added.text); known != ids_.end()) {
@@ -164,8 +164,8 @@ LlamaSettings make_settings(const Json& config, AddedTokens& added) {
   }
   const std::set<int32_t> named_ids = settings.special_ids;
   for (const Json& token : config.value(kAdditional, Json::array())) {
-    // Hugging Face adds a token that is given as an object once more, unless it has the text of a
-    // named token.
+    // Hugging Face adds a token that is given as an object once more, unless a named token has the
+    // same text.
     const int32_t known = added.find(token);
     const int32_t id = added.add(token, token.is_object() && !named_ids.contains(known));
     settings.special_ids.insert(id);

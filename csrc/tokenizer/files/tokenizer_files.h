@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// The settings in the files of a Hugging Face tokenizer directory, without the vocabulary.
+// The settings in a Hugging Face tokenizer directory, without the vocabulary.
 struct TokenizerFiles {
   LlamaSettings settings;
   int64_t model_max_length = -1;  // -1 if no file has a value

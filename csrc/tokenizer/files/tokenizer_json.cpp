@@ -109,7 +109,7 @@ void add_merges(const TokenizerJsonEvents& events, const TextIndex& ids, const s
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
   require(text.size() <= kMaxFile, where, ": ", text.size(), " bytes, at most ", kMaxFile,
           " are possible");
-  // The parser would treat a NUL byte as the end of the text.
+  // The parser would treat a NUL byte as the text's end.
   require(text.find('\0') == text.npos, where, ": NUL byte at ", text.find('\0'));
   TokenizerJsonEvents events(where);
   Json::sax_parse(text.begin(), text.end(), &events);

@@ -10,7 +10,7 @@
 
 namespace fastsft {
 
-// One entry of the vocabulary. `score` is set for Unigram models only.
+// One entry in the vocabulary. `score` is set for Unigram models only.
 struct VocabularyPiece {
   std::string text;
   int32_t id = 0;
@@ -25,9 +25,9 @@ struct PieceMerge {
   int32_t merged = 0;
 };
 
-// The content of a tokenizer.json after checks: texts and ids of the vocabulary are unique, every
-// id is below the number of pieces and added tokens together, merges name pieces of the vocabulary,
-// and all texts are UTF-8. Missing sections are null.
+// The content of a tokenizer.json after checks: the vocabulary's texts and ids are unique, every id
+// is below the total count of pieces and added tokens, merges name pieces in the vocabulary, and
+// all texts are UTF-8. Missing sections are null.
 struct TokenizerJson {
   std::string model_type;               // "BPE", "Unigram", "WordPiece", "WordLevel"
   Json model = Json::object();          // without vocabulary and merges
@@ -41,8 +41,8 @@ struct TokenizerJson {
 };
 
 // Parses untrusted text in nearly linear time. Throws std::invalid_argument "<where>: expected ...,
-// got ..." if the text does not fulfil the conditions of TokenizerJson, or has more than 256 MiB,
-// 4M pieces or 8M merges.
+// got ..." if the text does not fulfil TokenizerJson's conditions, or has more than 256 MiB, 4M
+// pieces or 8M merges.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
 // Reads and parses a file. Throws std::runtime_error if the file cannot be read.

@@ -12,8 +12,8 @@ constexpr size_t kMaxVocabulary = 1 << 22;
 constexpr size_t kMaxMerges = 1 << 23;
 constexpr size_t kMaxPieceBytes = 1 << 16;
 
-// Replaces bytes outside of printable ASCII by '?', because the parser's messages quote its input,
-// which may be invalid UTF-8.
+// Replaces bytes that are not printable ASCII by '?', because the parser's messages quote its
+// input, which may be invalid UTF-8.
 std::string printable(std::string message) {
   for (char& byte : message) {
     if (static_cast<unsigned char>(byte) >= 0x7f) byte = '?';

@@ -38,7 +38,7 @@ class TokenizerJsonEvents : public nlohmann::json_sax<Json> {
   bool has_merges = false;
 
   size_t num_merges() const { return merge_ends_.size() / 2; }
-  // Returns the two texts of merge `i`.
+  // Returns the two texts in merge `i`.
   std::pair<std::string_view, std::string_view> merge_at(size_t i) const;
 
  private:
@@ -54,8 +54,8 @@ class TokenizerJsonEvents : public nlohmann::json_sax<Json> {
 
   std::string where_;
   Section section_ = Section::kRest;
-  int depth_ = 0;          // number of open containers; the root is 1
-  int section_depth_ = 0;  // depth of the container that holds the section
+  int depth_ = 0;          // open containers; the root is 1
+  int section_depth_ = 0;  // depth at which the section's container is
   bool awaits_number_ = false;
   size_t parts_in_merge_ = 0;
   std::vector<Json*> open_;

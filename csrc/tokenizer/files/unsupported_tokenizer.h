@@ -15,7 +15,7 @@ class UnsupportedTokenizer : public std::invalid_argument {
   explicit UnsupportedTokenizer(const std::string& what) : std::invalid_argument(what) {}
 };
 
-// Returns the first 200 characters of a text from the file, in quotes, for such a message.
+// Returns a text from the file in quotes for such a message, cut to 200 bytes.
 std::string in_quotes(const std::string& text);
 
 // Throws UnsupportedTokenizer if the model is not BPE, has an unknown setting, or sets an option in

@@ -41,7 +41,7 @@ ByteSpan searched(std::string_view text, SpecialText specials) {
   return {0, static_cast<uint32_t>(size)};
 }
 
-// Sorts the added tokens by length, so that error messages name the longer of two texts first.
+// Sorts the added tokens by length, so that error messages name the longer text first.
 LlamaSettings longest_first(LlamaSettings settings) {
   std::ranges::stable_sort(settings.added, std::greater(),
                            [](const AddedToken& token) { return token.text.size(); });
@@ -127,8 +127,8 @@ template <typename Output>
 void LlamaTokenizer::encode_part(std::string_view text, size_t begin, size_t end,
                                  SentencePieceBpe::Scratch& scratch,
                                  std::vector<Output>& tokens) const {
-  // Non-legacy: the tokenizer itself puts a space in front of the text. Legacy: SentencePiece puts
-  // a space in front of each part.
+  // Non-legacy: the tokenizer itself puts a space before the text. Legacy: SentencePiece puts a
+  // space before each part.
   const bool has_own_prefix = begin == 0 && !settings_.legacy && settings_.add_prefix_space;
   if (begin == end && !has_own_prefix) return;
   const bool has_prefix = settings_.legacy ? bpe_.model().add_dummy_prefix : has_own_prefix;
@@ -145,8 +145,8 @@ void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Output>& tokens)
     tokens.erase(tokens.begin() + first);
 }
 
-// Encodes a text with special tokens. A special token is only found if it lies completely in one
-// span of `control`.
+// Encodes a text with special tokens. A special token is only found if it lies completely within
+// one span in `control`.
 template <typename Output>
 void LlamaTokenizer::encode_around(std::string_view text, std::span<const ByteSpan> control,
                                    std::vector<Output>& tokens) const {

@@ -11,22 +11,22 @@
 
 namespace fastsft {
 
-// The settings of a LlamaTokenizer, without the vocabulary.
+// A LlamaTokenizer's settings, without the vocabulary.
 struct LlamaSettings {
   bool legacy = true;
   bool add_prefix_space = true;  // used in non-legacy mode only
   bool add_bos = true;
   bool add_eos = false;
   std::vector<AddedToken> added;  // all tokens that are searched for in a text
-  std::set<int32_t> special_ids;  // ids of bos, eos, unk, pad, ...: Hugging Face's all_special_ids
+  std::set<int32_t> special_ids;  // bos, eos, unk, pad, ...: Hugging Face's all_special_ids
   std::set<int32_t> spaced_ids;   // added tokens that `decode` surrounds with spaces
   NamedIds named;
 };
 
-// Reproduces the ids of the slow LlamaTokenizer in transformers 4.57 (tokenization_llama.py,
-// tokenization_utils.py). Legacy mode: each part of a text between special tokens is encoded by
-// itself, with SentencePiece's prefix space. Non-legacy mode: the whole text gets one prefix space,
-// parts after a special token get none, and U+2581 in the text counts as a space.
+// Gives the same ids as the slow LlamaTokenizer in transformers 4.57 (tokenization_llama.py,
+// tokenization_utils.py). Legacy mode: text between special tokens is encoded by itself, with
+// SentencePiece's prefix space. Non-legacy mode: the whole text gets one prefix space, parts after
+// a special token get none, and U+2581 in the text counts as a space.
 class LlamaTokenizer : public Tokenizer {
  public:
   // Throws std::invalid_argument if the settings cannot be reproduced exactly.

@@ -9,15 +9,15 @@
 
 namespace fastsft {
 
-// When a tokenizer puts a space in front of a part of a text. Parts are separated by added tokens.
+// When a tokenizer puts a space before a part. Added tokens divide a text into parts.
 enum class PrefixRule {
   kNever,
   kAlways,            // the normalizer Prepend
   kUnlessSpace,       // Metaspace "always": unless the part begins with a space
-  kFirstUnlessSpace,  // Metaspace "first": the same, but only at the beginning of the text
+  kFirstUnlessSpace,  // Metaspace "first": the same, but only at the text's beginning
 };
 
-// The rules of a tokenizer.json that writes U+2581 for a space, as for Llama 2 and Mistral.
+// The rules in a tokenizer.json that writes U+2581 for a space, as for Llama 2 and Mistral.
 struct MetaspaceRules {
   PrefixRule prefix = PrefixRule::kNever;
   WordRule words = WordRule::kRunOfSpaces;
@@ -30,9 +30,9 @@ struct MetaspaceRules {
 // exactly.
 MetaspaceRules parse_metaspace_rules(const TokenizerJson& json);
 
-// Return the vocabulary and the merges of such a file, in the file's order. In the model only
-// pieces, bytes, unk_id and fuses_unknown are set. The views in the merges point into `model`. Both
-// throw UnsupportedTokenizer like parse_metaspace_rules.
+// Return such a file's vocabulary and merges, in the file's order. In the model only pieces, bytes,
+// unk_id and fuses_unknown are set. The views in the merges point into `model`. Both throw
+// UnsupportedTokenizer like parse_metaspace_rules.
 SentencePieceModel make_metaspace_model(const TokenizerJson& json);
 MergeRules make_metaspace_merges(const TokenizerJson& json, const SentencePieceModel& model);
 

@@ -29,7 +29,8 @@ std::vector<AddedToken> list_normalized(const std::map<int32_t, AddedToken>& add
   return tokens;
 }
 
-// Returns the byte of a text such as "<0x41>", read as Rust's decoder does, or -1 for another text.
+// Returns the byte for a text such as "<0x41>", read as Rust's decoder does, or -1 for another
+// text.
 int parse_byte(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
   int value = 0;
@@ -40,7 +41,7 @@ int parse_byte(std::string_view text) {
   return value;
 }
 
-// Appends a run of bytes. If the run is not valid UTF-8, each byte becomes one U+FFFD.
+// Appends bytes as text. If they are not valid UTF-8 as a whole, each byte becomes one U+FFFD.
 void append_byte_run(std::string& bytes, std::string& text) {
   if (find_invalid_utf8(bytes) == std::string_view::npos) {
     text += bytes;

@@ -10,10 +10,10 @@
 namespace fastsft {
 
 // BPE from a tokenizer.json that writes U+2581 for a space (Llama 2, Mistral), with the same ids as
-// `tokenizers`. The order of the merges in the file counts, not scores.
+// `tokenizers`. The file's merge order counts, not scores.
 class MetaspaceTokenizer : public VocabularyTokenizer {
  public:
-  // Throws UnsupportedTokenizer if fastsft does not reproduce the settings of the file.
+  // Throws UnsupportedTokenizer if fastsft does not reproduce the file's settings.
   MetaspaceTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   void encode(std::string_view text, SpecialText specials,

@@ -5,15 +5,15 @@
 
 namespace fastsft {
 
-// Reads the fields of one protobuf message without a schema. Every read is checked against the
-// message's end. Damaged input throws std::invalid_argument "<where>: ... at byte <k>".
+// Reads one protobuf message's fields without a schema. Every read is checked against the message's
+// end. Damaged input throws std::invalid_argument "<where>: ... at byte <k>".
 class ProtobufReader {
  public:
   // `where`: a prefix for every error message. It must outlive the reader.
   ProtobufReader(std::string_view message, std::string_view where);
 
-  // Advances to the next field. Returns false at the end. The value of the previous field must be
-  // read or skipped first.
+  // Advances to the next field. Returns false at the end. The previous field's value must be read
+  // or skipped first.
   bool next();
   uint32_t field() const { return field_; }
 

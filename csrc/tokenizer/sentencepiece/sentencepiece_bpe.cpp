@@ -76,7 +76,7 @@ void SentencePieceBpe::append_symbol(const WordToken& symbol, std::string_view b
   }
 }
 
-// Returns the symbol of the character at `at` and sets `size`. A character that is cut off by the
+// Returns the symbol for the character at `at` and sets `size`. A character that is cut off by the
 // text's end has no symbol.
 int32_t SentencePieceBpe::symbol_at(std::string_view text, size_t at, size_t& size) const {
   size = utf8_char_size(static_cast<unsigned char>(text[at]));
@@ -118,7 +118,7 @@ bool SentencePieceBpe::may_cut(int32_t left, int32_t right) const {
   return !table_.can_join(left, right);
 }
 
-// Returns the end of the fragment that begins at `begin`: no token can cross its end.
+// Returns the end of the fragment that begins at `begin`. No token can cross that end.
 size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) const {
   size_t size = 0;
   int32_t left = symbol_at(word, begin, size);
@@ -132,7 +132,7 @@ size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) 
   return at;
 }
 
-// Appends the tokens of a word with at most WordCache::kMaxWord bytes. Most new words are a known
+// Appends the tokens for a word with at most WordCache::kMaxWord bytes. Most new words are a known
 // word with a comma.
 void SentencePieceBpe::append_short(std::string_view word, std::vector<PackedToken>& tokens,
                                     Scratch& scratch) const {

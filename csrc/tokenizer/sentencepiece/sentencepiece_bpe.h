@@ -22,7 +22,7 @@ namespace fastsft {
 template <typename Output>
 class TokenWriter;
 
-// BPE of plain text without special tokens, in which U+2581 means a space. It gives the ids of
+// BPE for plain text without special tokens, in which U+2581 means a space. It gives the ids of
 // `SentencePieceProcessor.encode`, with byte ranges. If the vocabulary allows it, the text is cut
 // into words, which are cached. An unknown word is cut into fragments wherever no token can cross
 // the cut, and the fragments are merged.
@@ -33,8 +33,8 @@ class SentencePieceBpe {
   // merges across a space, whatever the vocabulary says.
   SentencePieceBpe(SentencePieceModel&& model, const MergeRules& rules, WordRule rule);
 
-  // The buffers and the word cache of one thread. A call borrows them; they keep their content
-  // between calls.
+  // One thread's buffers and word cache. A call borrows them; they keep their content between
+  // calls.
   class Scratch;
   class Borrowed {
    public:

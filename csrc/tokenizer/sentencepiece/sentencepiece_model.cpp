@@ -12,11 +12,10 @@ namespace fastsft {
 namespace {
 
 constexpr uint64_t kBpe = 2;
-// Four times the largest vocabularies in use. The limits bound the cost of a hostile file.
+// Four times the largest vocabularies in use. The limits bound the cost if a file is hostile.
 constexpr size_t kMaxPieces = size_t{1} << 20;
-constexpr size_t kMaxBytes = size_t{1} << 23;  // bytes of all pieces together
-// Limit for the sum of squared piece sizes, because deriving the merges tries all ways to cut a
-// piece.
+constexpr size_t kMaxBytes = size_t{1} << 23;  // total bytes in all pieces
+// Limit for the sum of squared piece sizes, because every way to cut a piece is tried as a merge.
 constexpr size_t kMaxSquares = size_t{1} << 28;
 
 // The settings that decide whether a file is supported, with protobuf's defaults.

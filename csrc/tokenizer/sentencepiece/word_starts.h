@@ -8,29 +8,29 @@
 
 namespace fastsft {
 
-// Positions of some bytes in a block of 64 bytes; bit i stands for byte i.
+// Positions of some bytes in a 64-byte block; bit i stands for byte i.
 struct ByteMasks {
   uint64_t spaces = 0;  // 0x20
   uint64_t leads = 0;   // 0xE2, the first byte of U+2581
 };
 
-// A function that writes the masks of `count` blocks at `bytes`.
+// A function that writes the masks for `count` blocks at `bytes`.
 using FindMasks = void (*)(const char* bytes, size_t count, ByteMasks* masks);
 // Returns the functions that this machine can run, the fastest last. The first uses no vector
 // instructions.
 const std::vector<FindMasks>& mask_finders();
 
-// The rule for the beginning of words.
+// Where words begin.
 enum class WordRule {
   kRunOfSpaces,  // at a space after a non-space; a run of spaces belongs to the word after it
   kEverySpace,   // at every space
 };
 
-// Finds the beginnings of words, one part of the text at a time. U+2581 counts as a space. The
-// beginning of the text is not reported.
+// Finds where words begin, part by part. U+2581 counts as a space. The text's own beginning is not
+// reported.
 class WordStarts {
  public:
-  static constexpr size_t kPart = 256;  // bytes of a part, and so the most words in it
+  static constexpr size_t kPart = 256;  // bytes in a part, and so its most words
 
   WordStarts(std::string_view text, WordRule rule) : text_(text), rule_(rule) {}
 
@@ -44,8 +44,8 @@ class WordStarts {
   std::string_view text_;
   WordRule rule_;
   size_t at_ = 0;
-  uint64_t after_space_ = 1;  // the beginning of the text counts as after a space
-  uint64_t spilled_ = 0;      // bytes of a U+2581 that continue in the next block
+  uint64_t after_space_ = 1;  // the text's beginning counts as after a space
+  uint64_t spilled_ = 0;      // bytes from a U+2581 that continue in the next block
 };
 
 }  // namespace fastsft

@@ -7,20 +7,20 @@
 
 namespace fastsft {
 
-// A text in NFC with a mapping to the positions of the original text.
+// A text in NFC, with a mapping to positions in the original text.
 class NormalizedText {
  public:
   std::string text;
 
   // Returns the position in the original text for a position in `text`. In a stretch that
-  // normalization changed, byte i of the result maps to byte i of the original stretch, or to its
-  // end if the original is shorter.
+  // normalization changed, byte i maps to byte i in the original stretch, or to its end if the
+  // original is shorter.
   size_t original(size_t at) const;
 
  private:
   friend bool normalize_nfc(std::string_view original, NormalizedText& result);
 
-  // Bounds of a changed stretch. The texts are equal between stretches.
+  // A changed stretch's bounds. Between stretches the texts are equal.
   struct Change {
     size_t begin;
     size_t end;

@@ -12,7 +12,7 @@ namespace fastsft {
 // kOther.
 enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 
-// A code point of a UTF-8 text, and its size in bytes.
+// A code point in a UTF-8 text, and its size in bytes.
 struct DecodedChar {
   uint32_t code = 0;
   uint32_t size = 0;
@@ -30,15 +30,15 @@ inline DecodedChar decode_char(std::string_view text, size_t at) {
           4};
 }
 
-// Returns the beginning of the character before `at`.
+// Returns where the character before `at` begins.
 inline size_t char_begin_before(std::string_view text, size_t at) {
   do --at;
   while (at > 0 && (text[at] & 0xC0) == 0x80);
   return at;
 }
 
-// A two-level table with a property of all code points: blocks of 256 values, of which equal blocks
-// share storage.
+// A two-level table for a property that every code point has. Blocks have 256 values, and equal
+// blocks share storage.
 class CodePointTable {
  public:
   // The code points [first, last] have the value `value`. Code points outside all ranges have 0.
@@ -56,7 +56,7 @@ class CodePointTable {
   std::vector<uint8_t> values_;
 };
 
-// Returns the CharClass of every code point. The table is built at the first call.
+// Returns every code point's CharClass. The table is built at the first call.
 const CodePointTable& char_classes();
 // Returns 1 for \w in Rust's regex crate, which AddedToken::single_word needs.
 const CodePointTable& word_chars();
