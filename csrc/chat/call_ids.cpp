@@ -36,8 +36,8 @@ bool is_short(std::string_view id) {
   return std::ranges::count_if(id, [](char c) { return (c & 0xC0) != 0x80; }) == kShortSize;
 }
 
-// Returns the text in field `name` of the scanner's next object. With `looks_inside`, the object
-// "function" in it may have the field.
+// Returns the text in field `name` of the scanner's next object. With `looks_inside`, also searches
+// the field "function" if it is an object.
 std::string find_text(JsonScanner scanner, std::string_view name, bool looks_inside) {
   std::string found, key;
   scanner.enter_object();
@@ -55,8 +55,8 @@ std::string find_text(JsonScanner scanner, std::string_view name, bool looks_ins
   return found;
 }
 
-// Returns the object with a field "id" added at its end. If it has an "id" already, readers use the
-// last one.
+// Returns the object with a field "id" added at its end. If the object already has an "id", readers
+// use the last "id".
 std::string with_id(std::string_view call, const std::string& id) {
   const std::string_view front = call.substr(0, call.rfind('}'));
   const bool is_empty = front.find_last_not_of(kJsonSpace) == front.find('{');

@@ -20,7 +20,7 @@ class CallIds {
   explicit CallIds(CallIdForm form) : form_(form) {}
 
   // Returns the JSON `calls` ("tool_calls") with an id in each call. Returns `calls` unchanged if
-  // it is not a list of calls.
+  // `calls` is not a list of calls.
   // `of_results`: ids of the tool messages that answer the calls, in order, as JSON; "" for a tool
   // message without id. `again`: `calls` extends the list of the previous call to this function,
   // because another message was joined to the same reply.

@@ -11,7 +11,7 @@ namespace fastsft {
 
 // A message's rare fields, next to role and text. Each holds the field's JSON, or is empty.
 struct MessageExtras {
-  std::string calls;  // "tool_calls", or "function_call" as a list with one call
+  std::string calls;  // "tool_calls", or "function_call" as a list with a single call
   std::string reasoning;
   std::string call_id;
   std::string name;
@@ -27,7 +27,7 @@ struct TrainMark {
   bool in_part = false;  // the mark is in a part of the message's content
 };
 
-// One message as it is in the data, not checked yet.
+// A message as it stands in the data, not checked yet.
 struct Message {
   ValueKind kind = ValueKind::kObject;  // type of the message itself
   Value from;                           // "from", or "role" if "from" is missing or null
@@ -50,13 +50,13 @@ struct Message {
 // Returns an explanation why a message is not an object.
 std::string explain_kind(const Message& message);
 
-// Why a record could not be read at all. kNotJson and kInvalidUtf8 are only for files with one
-// record per line. kOtherFormat: the record has another data format than its file. kBadField: a
-// field that the data format needs is missing or unusable.
+// Why a record could not be read at all. kNotJson and kInvalidUtf8 are only for files with a record
+// per line. kOtherFormat: the record has another data format than its file. kBadField: a field that
+// the data format needs is missing or unusable.
 enum class ReadError { kNone, kNotJson, kInvalidUtf8, kOtherFormat, kBadField };
 
 // Where the messages are in the record: in the list "conversations" or "messages", in a list with
-// another name, in single fields, or in one text that is not a conversation.
+// another name, in single fields, or in a text that is not a conversation.
 enum class RecordShape { kConversations, kMessages, kColumn, kFields, kText };
 
 // The field names of role and text in a list of messages: "from" and "value", "role" and "content",
@@ -77,7 +77,7 @@ struct RecordNotes {
   size_t told = 0;
 };
 
-// One record as it is in the data, with its errors.
+// A record as it stands in the data, with its errors.
 struct Conversation {
   ValueKind kind = ValueKind::kObject;  // type of the record itself
   std::string id;                       // empty if the id is missing or null
@@ -104,7 +104,7 @@ struct Conversation {
   int64_t byte = 0;
 };
 
-// Returns the record's notes, or empty notes if it has none.
+// Returns the record's notes, or empty notes if there are none.
 const RecordNotes& notes_of(const Conversation& record);
 // Returns the record's notes for writing. Notes that are shared with other records are copied
 // first.
@@ -113,7 +113,7 @@ RecordNotes& own_notes(Conversation& record);
 // Returns a copy of the record without its messages.
 Conversation without_messages(const Conversation& record);
 
-// Appends `conversation` to `result`, marked as a record without a row. `reason`: the explanation
+// Appends `conversation` to `result`, marked as a record without a row. `reason`: an explanation
 // for reports.
 void leave_out(Conversation& conversation, std::string reason, std::vector<Conversation>& result);
 

@@ -10,7 +10,7 @@ namespace fastsft {
 namespace {
 
 constexpr size_t kMostNamed = 16;
-// 0 and 1 as JSON, also as CSV files and columns with nulls write them.
+// 0 and 1 as JSON, including the forms from CSV files (texts) and from columns with nulls (0.0).
 constexpr std::array<std::string_view, 6> kBits = {"0", "1", "0.0", "1.0", "\"0\"", "\"1\""};
 constexpr size_t kMostSketched = 1000;  // more fields do not help to detect a format
 

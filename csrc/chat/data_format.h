@@ -29,7 +29,7 @@ struct FieldSketch {
 struct RecordSketch {
   std::vector<FieldSketch> fields;
 
-  // Returns the field, or null if it is missing or null.
+  // Returns the field, or null if the field is missing or null.
   const FieldSketch* find(const std::string& name) const;
   bool has(const std::string& name) const { return find(name) != nullptr; }
 };
@@ -46,7 +46,7 @@ class UnusedFields {
   std::vector<std::string> names_;
 };
 
-// Turns records' fields into conversations, one record at a time.
+// Turns records' fields into conversations, record by record.
 class FieldReader {
  public:
   explicit FieldReader(UnusedFields& unused) : unused_(unused) {}
@@ -64,7 +64,7 @@ class FieldReader {
 };
 
 // A data format: how to recognise its records, and how to turn them into conversations. A new
-// format is one new file in formats/, which registers itself.
+// format is a new file in formats/, which registers itself.
 struct DataFormat {
   std::string title;   // "Alpaca"
   std::string fields;  // "instruction, output and, where there are, input, history, system"
@@ -74,8 +74,8 @@ struct DataFormat {
   // Returns null if the record does not match. Otherwise returns the name of its message list, or
   // its field names if the format allows several; "" for the default names.
   std::optional<std::string> (*match)(const RecordSketch&) = nullptr;
-  // True if a matching record may mean something else. It is then read in this format only if
-  // --data_format names the format.
+  // True if a matching record may mean something else. The record is then read in this format only
+  // if --data_format names the format.
   bool (*is_doubtful)(const RecordSketch&) = nullptr;
   std::unique_ptr<FieldReader> (*make_reader)(const std::string& column,
                                               UnusedFields& unused) = nullptr;
@@ -107,7 +107,7 @@ void check_format_name(const std::string& name);
 // object.
 RecordSketch sketch_record(JsonScanner& scanner);
 
-// Returns the record's format, or null if it matches none. `name`: the only format to try, or
+// Returns the record's format, or null if no format matches. `name`: the only format to try, or
 // "auto" for all.
 std::optional<FormatChoice> match_format(const RecordSketch& record, const std::string& name);
 

@@ -122,8 +122,8 @@ std::string DataReport::summary() const {
   for (size_t i = 0; i < kNumIssues; ++i) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
-    // Issues are also counted for cut-off pieces, which are not records, so the percentage could
-    // exceed 100%.
+    // Issues are also counted for cut-off pieces, which are not records, so no percentage is given
+    // if it would exceed 100%.
     const std::string share =
         entry.count > num_records_ ? "" : concat(" (", percent(entry.count, num_records_), ")");
     text += concat("\n  ", name_of(static_cast<Issue>(i)), ": ", action_counts(entry), share,

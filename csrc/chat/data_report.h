@@ -19,7 +19,7 @@ namespace fastsft {
 // own counts once per row; num_whole() counts it once.
 class DataReport {
  public:
-  // The records with one kind of issue.
+  // The records with a certain issue.
   struct Entry {
     int64_t count = 0;  // number of records
     std::array<int64_t, kNumOutcomes> by_action{};
@@ -27,7 +27,7 @@ class DataReport {
     std::vector<std::string> first;
     std::string reason;  // explanation for the first record; may be empty
   };
-  // The data format with which one file was read.
+  // The data format with which a file was read.
   struct FormatUse {
     std::string name;                 // "alpaca"
     std::string title;                // "Alpaca"
@@ -44,7 +44,7 @@ class DataReport {
 
   // Counts a record. A later reply that was cut off (LabelledRecord::is_cut_off) is not counted as
   // a record, but as truncated, and its issues are counted. `file`: the file's name, written in
-  // front of the record's name; empty if there is only one file.
+  // front of the record's name; empty if there is only a single file.
   void add(const LabelledRecord& record, const std::string& file = "");
   // Adds the counts for the data set's next part.
   void append(const DataReport& next);
@@ -99,7 +99,7 @@ std::string bad_record_line(const RecordChunk& chunk, const Conversation& record
                             const char* action);
 
 // Fills in the positions of a record's errors and appends lines for --report_bad to `lines`. Each
-// error, and each issue that removed something, is one line of JSON with file, record, line, byte,
+// error, and each issue that removed something, is a line of JSON with file, record, line, byte,
 // id, field, remark, reason, action and excerpt.
 void place_findings(const RecordChunk& chunk, const Conversation& record, const std::string& file,
                     LabelledRecord& labelled, std::string& lines);

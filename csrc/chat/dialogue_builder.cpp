@@ -194,7 +194,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   return true;
 }
 
-// Adds one message to the dialogue. Returns false at an error, which ends the dialogue before this
+// Adds a message to the dialogue. Returns false at an error, which ends the dialogue before this
 // message.
 bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   const Message& message = work.conversation.messages[index];

@@ -4,7 +4,7 @@
 #include "chat/dialogue_work.h"
 #include "core/error.h"
 
-// DialogueBuilder: tool calls.
+// The part of DialogueBuilder that handles tool calls.
 
 namespace fastsft {
 
@@ -57,22 +57,22 @@ bool DialogueBuilder::join_call(Work& work, size_t index) const {
   return true;
 }
 
-// Reports that a reply with an unwritten call is not learned: learning its end would teach the
-// model to stop before the call.
+// Reports that a reply is not learned because the template does not write its tool call: learning
+// the reply's end would teach the model to stop before the call.
 void DialogueBuilder::note_lost_call(Work& work, size_t index, std::string_view text) const {
   if (is_empty(text)) return;
   work.note(Issue::kToolCall, Outcome::kSalvaged, index,
             "a reply that calls a tool: its text is not learned");
 }
 
-// Returns the thoughts before a call that is written as text, if the template has no field for
-// thoughts.
+// Returns the thoughts that come before a call in the message's text, if the template has no field
+// for thoughts.
 std::string_view DialogueBuilder::call_thoughts(const Message& message) const {
   if (!fields_.calls || fields_.reasoning || message.extras->reasoning.empty()) return {};
   return read_call_text(message.value.text).thoughts;
 }
 
-// Reports calls that are not each answered by one result before the conversation goes on.
+// Reports replies with calls if the number of results after them differs from the number of calls.
 void DialogueBuilder::note_calls(Work& work) const {
   const auto& messages = work.dialogue.messages;
   for (size_t i = 0; i + 1 < messages.size(); ++i) {

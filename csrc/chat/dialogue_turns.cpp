@@ -3,7 +3,7 @@
 #include "chat/dialogue_work.h"
 #include "core/error.h"
 
-// DialogueBuilder: which turns stay in a dialogue, and which replies are learned.
+// The part of DialogueBuilder that selects the turns to keep and the replies to learn.
 
 namespace fastsft {
 namespace {

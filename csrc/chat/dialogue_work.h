@@ -12,7 +12,7 @@
 
 namespace fastsft {
 
-// The state while a dialogue is built from one record.
+// The state while a dialogue is built from a record.
 struct DialogueWork {
   const Conversation& conversation;
   Dialogue& dialogue;

@@ -15,8 +15,8 @@ struct ExplainedToken {
   bool is_learned = false;
 };
 
-// One record as the mask policy sees it: the text that the model reads, its segments, its tokens
-// with their labels, and the outcome. Text and tokens are empty if the record has no row.
+// A record as the mask policy sees it: the text that the model reads, its segments, its tokens with
+// their labels, and the outcome. Text and tokens are empty if the record has no row.
 struct Explanation {
   LabelledRecord record;
   Transcript transcript;

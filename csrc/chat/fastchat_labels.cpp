@@ -7,7 +7,7 @@
 namespace fastsft {
 namespace {
 
-// FastChat's arithmetic for one transcript: the learned positions, and the position at which the
+// FastChat's arithmetic for a transcript: the learned positions, and the position at which the
 // arithmetic ends.
 class Arithmetic {
  public:
@@ -48,14 +48,15 @@ class Arithmetic {
   }
 
  private:
-  // Returns false if the turn does not contain the text before a reply exactly once.
+  // Adds a turn's targets. Returns false unless `mark_`, the text in front of a reply, occurs
+  // exactly once.
   bool add_turn(size_t begin, size_t end) {
     const std::string_view turn = text_.substr(begin, end - begin);
     const size_t mark = turn.find(mark_);
     if (mark == std::string_view::npos) return false;
     if (turn.find(mark_, mark + mark_.size()) != std::string_view::npos) return false;
     counts_.enter(begin, end);
-    // The first turn does not need `legacy`, because some tokenizers do not have it.
+    // `legacy` is read from the second turn on, because some tokenizers do not have it.
     const int64_t correction = turns_ != 0 && !tokenizer_.legacy() ? 1 : 0;
     const int64_t instruction = counts_.count_prefix(begin + mark + mark_.size()) - 2 - correction;
     const int64_t next = position_ + counts_.count_turn() - correction;

@@ -13,7 +13,7 @@ namespace fastsft {
 // file.
 std::string describe_fields(const RecordSketch& record, JsonScanner record_start, bool is_first);
 
-// Returns true for OpenAssistant's flat rows, each of which is one message of a tree.
+// Returns true for OpenAssistant's flat rows, each of which is a message in a tree.
 bool is_tree_row(const RecordSketch& record);
 
 // Returns true if preference data may have a field with this name and kind.

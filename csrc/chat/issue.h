@@ -77,7 +77,7 @@ enum class Outcome {
 inline constexpr size_t kNumOutcomes = static_cast<size_t>(Outcome::kCount);
 const char* name_of(Outcome action);
 
-// One issue of one record.
+// An issue of a record.
 struct RecordIssue {
   Issue remark = Issue::kCount;
   Outcome action = Outcome::kNoted;

@@ -45,8 +45,7 @@ RecordError fault_of(const Conversation& conversation, const RecordIssue& findin
   return fault;
 }
 
-// Throws if the tokenizer does not say which bytes each token encodes, which the spans policy
-// needs.
+// Throws unless the tokenizer gives each token's byte range, which the spans policy needs.
 void check_offsets(const Tokenizer& tokenizer) {
   constexpr std::string_view kProbe = "Hi there.";
   std::vector<Token> tokens;

@@ -20,13 +20,13 @@
 
 namespace fastsft {
 
-// The result of labelling one record. A record with faults stops the run (--on_bad_sample error).
+// The result of labelling a record. A record with faults stops the run (--on_bad_sample error).
 struct LabelledRecord {
   Labels labels;
   Outcome outcome = Outcome::kNoted;  // the worst action among the findings
   std::vector<RecordIssue> findings;
   std::vector<RecordError> faults;  // at most one fault; the labels are then empty
-  std::string name;                 // the record's id, or its number if it has no id
+  std::string name;                 // the record's id, or its number if there is no id
   // For --train_turns each. is_later_reply: the row is for a reply after the record's first.
   // is_cut_off: the reply lies beyond the row's end, so it counts as an issue but not as a record.
   bool is_later_reply = false, is_cut_off = false;
@@ -41,7 +41,7 @@ class BatchRenderer {
  public:
   virtual ~BatchRenderer() = default;
 
-  // Returns one transcript per dialogue, empty dialogues included. Only one thread calls it at a
+  // Returns a transcript for each dialogue, empty dialogues included. Only one thread calls it at a
   // time.
   virtual std::vector<Transcript> render(std::span<const Dialogue* const> dialogues) const = 0;
 };
@@ -59,16 +59,16 @@ class Labeller {
   // Replaces each conversation that becomes several rows by its pieces (record_pieces.h).
   void split(std::vector<Conversation>& conversations) const;
 
-  // Returns one record per conversation. With the template "model", a conversation whose replies
+  // Returns a record for each conversation. With the template "model", a conversation whose replies
   // need their own rows is replaced by its pieces, as in `split`.
   std::vector<LabelledRecord> label(std::vector<Conversation>& conversations) const;
 
-  // Labels one conversation and returns also the transcript from which the labels were made.
+  // Labels a conversation and returns also the transcript from which the labels were made.
   LabelledRecord label_one(const Conversation& conversation, Transcript& transcript,
                            LabelBuffers& buffers) const;
 
-  // True if several threads may label at once. Otherwise only one thread may label, and it should
-  // pass many records per call for speed.
+  // True if several threads may label at once. Otherwise only one thread may label, and should pass
+  // many records per call for speed.
   bool is_concurrent() const { return native_.has_value(); }
 
   const LabelOptions& options() const { return options_; }
@@ -97,7 +97,7 @@ class Labeller {
   DialogueBuilder builder_;
   FastchatRoles fastchat_roles_;
   std::vector<std::string> special_texts_;  // texts that are reported if they occur inside data
-  std::optional<MarkFinder> marks_;         // for records that are one text
+  std::optional<MarkFinder> marks_;         // for records that are a plain text
   std::optional<SpecialParts> parts_;       // for the template "model"
 };
 

@@ -6,7 +6,8 @@
 
 namespace fastsft {
 
-// Says whether a field's name is a train mark, and its meaning for the field's message or record.
+// The meaning that a field's name has as a train mark, for the message or record that has the
+// field.
 enum class MarkName {
   kNone,        // nothing
   kLearned,     // a true value means that it is learned: "train", "weight", "lossScale"

@@ -105,7 +105,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   settle_extras(message, std::move(extras));
 }
 
-// Reads a text, or keeps any other value's JSON in `extras`.
+// Reads a text into `value`, or keeps any other value's JSON in `extras`.
 void MessageReader::read_content(JsonScanner& scanner, Value& value, MessageExtras& extras) {
   if (scanner.peek() == ValueKind::kString) {
     value = scanner.read_value();
@@ -136,7 +136,7 @@ void MessageReader::settle_extras(Message& message, MessageExtras extras) {
   }
 }
 
-// Reads the field key_ into `extras` if it belongs there; otherwise returns false.
+// Reads the field key_ into `extras` if the field belongs there; otherwise returns false.
 bool MessageReader::read_extra(JsonScanner& scanner, MessageExtras& extras) {
   if (key_ == "tool_calls" || key_ == "function_call") {
     JsonScanner ahead = scanner;

@@ -38,7 +38,7 @@ class MessageReader {
   std::string key_;
 };
 
-// Reads records with one message list. `column`: the list's name; "" for "conversations", or
+// Reads records with a single message list. `column`: the list's name; "" for "conversations", or
 // "messages" if "conversations" is missing or null.
 class MessageListReader : public FieldReader {
  public:

@@ -9,7 +9,7 @@
 namespace fastsft {
 namespace {
 
-// Returns the next value's JSON without consuming it.
+// Returns the next value's JSON and does not consume the value.
 std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
 
 void read_id(JsonScanner& scanner, Conversation& record) {

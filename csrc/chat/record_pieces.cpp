@@ -156,7 +156,7 @@ size_t count_within(const Tokenizer& tokenizer, const std::vector<size_t>& ends,
   return ends.size();
 }
 
-// Makes a piece that ends with `reply`, in which the earlier replies are not learned.
+// Marks `part` as the piece that ends with `reply`, and its earlier replies as not learned.
 void train_only(size_t reply, const std::vector<size_t>& ends, Conversation& part) {
   own_notes(part).ends_with_reply = true;
   for (size_t i = 0; i < reply; ++i) part.messages[ends[i]].train = ValueKind::kFalse;

@@ -29,7 +29,7 @@ void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t 
 // thoughts.
 bool has_earlier_thoughts(const Conversation& conversation);
 
-// Makes one piece for every reply that may be learned (--train_turns each): the record up to the
+// Makes a piece for every reply that may be learned (--train_turns each): the record up to the
 // reply, with the earlier replies marked as not learned. The last piece is the whole record, so
 // that `builder` still finds every issue.
 // Replies beyond any row with `max_length` ids are in no piece. A record is left out if it has more

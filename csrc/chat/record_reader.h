@@ -15,7 +15,7 @@ namespace fastsft {
 struct RecordChunk {
   std::string text;
   std::vector<RecordSlice> slices;
-  bool is_array = false;  // a JSON array; otherwise one record per line
+  bool is_array = false;  // a JSON array; otherwise a record per line
   int64_t first_byte = 0;
   int64_t first_line = 1;
   int64_t first_column = 1;  // counted in bytes
@@ -27,7 +27,7 @@ struct RecordChunk {
   bool is_large() const { return text.size() > size_t{8} << 20; }
 };
 
-// Reads a data file in chunks with whole records. The file is a JSON array of records or has one
+// Reads a data file in chunks with whole records. The file is a JSON array of records or has a
 // record per line, as its first byte shows. The text is UTF-8, and a byte order mark is skipped.
 // Memory is bounded by the size of a chunk or the longest record allowed.
 class RecordReader {
@@ -65,7 +65,7 @@ class RecordReader {
   size_t block_size_;
   size_t max_record_;
   std::string text_;  // bytes that were read but not handed out yet
-  int64_t byte_ = 0;  // position of the beginning of `text_`
+  int64_t byte_ = 0;  // position at which `text_` begins
   int64_t line_ = 1;
   int64_t column_ = 1;
   int64_t number_ = 0;

@@ -17,8 +17,9 @@ static_assert(kJsonBlockSize == kByteBlock);
 using JsonClassifier = ByteClassifier<JsonBlock, ByteSet::of('"'), ByteSet::of('\\'),
                                       ByteSet({'{', '{', true}, {'}', '}', true})>;
 
-// Returns the bytes that follow a backslash which escapes them. `escaped`: whether the block's
-// first byte is escaped; on return, whether the first byte after the block is escaped.
+// Returns a mask with the escaped bytes: a backslash that is not escaped itself precedes each.
+// `escaped`: whether the block's first byte is escaped; on return, whether the first byte after the
+// block is escaped.
 uint64_t find_escaped(uint64_t backslashes, bool& escaped) {
   uint64_t result = escaped ? 1 : 0;
   if (backslashes == 0) {
@@ -46,7 +47,7 @@ uint64_t prefix_xor(uint64_t x) {
   return x;
 }
 
-// Returns true if the text before a record is white space and, unless the record is the first, one
+// Returns true if the text before a record is white space and, unless the record is the first, a
 // comma.
 bool is_plain_lead(std::string_view lead, bool is_first) {
   size_t at = std::min(lead.find_first_not_of(kJsonSpace), lead.size());

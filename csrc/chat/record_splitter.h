@@ -30,9 +30,9 @@ void classify_json(const char* text, size_t count, JsonBlock* blocks);
 // Does the same without vector instructions, for tests.
 void classify_json_portable(const char* text, size_t count, JsonBlock* blocks);
 
-// Cuts the inside of a JSON array into slices. It looks at quotes and brackets only and does not
-// check the JSON: a strict parser for the slices finds every error at the same byte as a parser for
-// the whole array.
+// Cuts the inside of a JSON array into slices. The splitter looks at quotes and brackets only and
+// does not check the JSON: a strict parser for the slices finds every error at the same byte as a
+// parser for the whole array.
 class ArraySplitter {
  public:
   // Appends the complete slices of `text`, or everything if `is_end` is true. `text` begins after
@@ -60,7 +60,7 @@ class ArraySplitter {
   bool is_done_ = false;
 };
 
-// Cuts a text into lines, one slice per line. Blank lines have no record.
+// Cuts a text into lines, a slice per line. Blank lines have no record.
 class LineSplitter {
  public:
   void split(std::string_view text, bool is_end, std::vector<RecordSlice>& slices);

@@ -17,14 +17,14 @@ enum class WrittenFormat { kSharegpt, kMessages };
 // Parses "sharegpt" or "messages". Throws std::invalid_argument for another word.
 WrittenFormat parse_written_format(const std::string& word);
 
-// Writes conversations as JSON records, one per line.
+// Writes conversations as JSON records, a line for each.
 class RecordWriter {
  public:
   explicit RecordWriter(WrittenFormat format);
 
-  // Appends the record to `text`. If it cannot be written, returns the reason and leaves `text`
-  // unchanged. Roles get the written format's names; an unknown role keeps its name. The record's
-  // tool definitions are written unchanged.
+  // Appends the record to `text`. If the record cannot be written, returns the reason and leaves
+  // `text` unchanged. Roles get the written format's names; an unknown role keeps its name. The
+  // record's tool definitions are written unchanged.
   std::optional<RecordIssue> write(const Conversation& conversation, std::string& text) const;
 
  private:

@@ -68,7 +68,7 @@ bool puts_space_in_front(const Tokenizer& tokenizer) {
   return tokens.empty() || tokenizer.token_text(tokens.front().id) != "0";
 }
 
-// Cuts the text at the seams, encodes the parts, and replaces the tokens by theirs. Leaves them
+// Cuts the text at the seams and replaces `tokens` by the tokens from the parts. Leaves `tokens`
 // unchanged if that is not possible.
 void encode_apart(const Tokenizer& tokenizer, const std::string& text,
                   const std::vector<ByteSpan>& data, std::vector<uint32_t> seams,

@@ -7,15 +7,15 @@
 
 namespace fastsft {
 
-// Which messages get a BOS token in front, if the tokenizer has BOS.
+// The places for BOS tokens, if the tokenizer has BOS.
 enum class BosRule {
-  kTokenizer,  // the beginning of the text, if the tokenizer adds BOS
-  kFirstTurn,  // the beginning of the text, always
-  kEachTurn,   // the beginning of the text, and as text before every later user message
+  kTokenizer,  // in front of the text, if the tokenizer adds BOS
+  kFirstTurn,  // always in front of the text
+  kEachTurn,   // in front of the text, and as text before every later user message
 };
 
 // A chat template as data: the literal texts around each turn, and which of them are learned. A new
-// template is one new file in templates/, which registers itself.
+// template is a new file in templates/, which registers itself.
 //
 //   [before_system S after_system] before_user u after_user before_assistant a before_stop stop
 //   after_stop before_user ...

@@ -28,7 +28,7 @@ struct TemplateFields {
   // "thinking" (gpt-oss, Ollama).
   static bool is_reasoning(std::string_view name);
 
-  // Returns the fields that the template writes for a message with role `role`, as one JSON object;
+  // Returns the fields that the template writes for a message with role `role`, as a JSON object;
   // "" if there are none.
   std::string json_of(const MessageExtras& extras, Role role) const;
   // Returns true if the template writes a field that reports would otherwise list as unused under

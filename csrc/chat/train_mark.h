@@ -21,7 +21,7 @@ using SharedMark = std::shared_ptr<const TrainMark>;
 // Parses `json`, a train mark's value. Returns null if the value says nothing.
 SharedMark judge_mark(const std::string& field, MarkName name, std::string_view json);
 
-// Collects the train marks in one message or record at a time.
+// Collects the train marks in a message or record.
 class MarkReader {
  public:
   // Whether the marks belong to a message or to a record.
@@ -60,8 +60,8 @@ enum class MarkUse { kFollowed, kRefused };
 
 // Returns an issue for the first train mark that cannot be followed, if there is one. Such a mark
 // is not understood, asks to learn a text that is not a reply, or excludes a reply although `use`
-// is kRefused. It stops the run whatever --on_bad_sample says, because ignoring it would train
-// against the author's wish.
+// is kRefused. Such a mark stops the run whatever --on_bad_sample says, because training without it
+// would go against the author's wish.
 std::optional<RecordIssue> find_bad_mark(const Conversation& record, const RoleNames& roles,
                                          MarkUse use);
 

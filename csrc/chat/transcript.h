@@ -22,12 +22,13 @@ struct Segment {
 struct Transcript {
   std::string text;
   std::vector<Segment> segments;
-  bool bos_in_front = false;  // one BOS id comes first; it is not part of the text
-  bool data_is_known = true;  // false: it could not be found out which text is data
+  bool bos_in_front = false;  // a BOS id comes first and is not part of the text
+  bool data_is_known = true;  // false if it is unknown which text is data
   int64_t rewritten = -1;  // index of a learned message whose text differs from the record's; or -1
-  std::string more_data{};  // if rewritten: data in the text that is not in the messages
-  std::string failure;      // why there is no text; empty if there is
-  bool needs_rows = false;  // fails as one text, but each reply may have its own row
+  // For `rewritten` >= 0: record data in the text that is not from its messages.
+  std::string more_data{};
+  std::string failure;      // why rendering failed; empty on success
+  bool needs_rows = false;  // rendering as one text failed, but each reply may have its own row
 
   void clear();
   // Appends a piece. Skips an empty piece.
@@ -48,7 +49,7 @@ struct LabelBuffers {
   std::vector<Token> part;  // tokens of a turn that is encoded alone
 };
 
-// Renders dialogues with a named template for one tokenizer, and decides about BOS.
+// Renders dialogues with a named template for a tokenizer, and decides about BOS.
 class TemplateRenderer {
  public:
   TemplateRenderer(const ChatTemplate& chat_template, const Tokenizer& tokenizer);

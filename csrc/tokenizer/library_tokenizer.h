@@ -20,7 +20,7 @@ struct LibraryCalls {
   std::function<std::string(int32_t)> token_text;  // "" for an unknown id
   std::function<int32_t(const std::string&)> find_token;
   std::set<int32_t> special_ids;
-  std::set<int32_t> control_ids;  // the special ids that plain text treatment affects
+  std::set<int32_t> control_ids;  // special ids whose text can be encoded as plain text
   int32_t vocab_size = 0;
   NamedIds named;
   bool adds_bos = false;
@@ -29,7 +29,7 @@ struct LibraryCalls {
 };
 
 // Makes a tokenizer that a library runs available as a Tokenizer. Bytes outside all ranges from the
-// library are given to the next token. It is as slow as the library.
+// library are given to the next token. The result is as slow as the library.
 class LibraryTokenizer : public Tokenizer {
  public:
   explicit LibraryTokenizer(LibraryCalls calls) : calls_(std::move(calls)) {}

@@ -18,8 +18,8 @@ void shift(std::vector<Token>& tokens, size_t first, uint32_t offset) {
   }
 }
 
-// Encodes the text between special tokens piece by piece. A special token is only found if it lies
-// completely within one span in `control`.
+// Encodes the text between special tokens piece by piece. A special token is only found if a single
+// span in `control` contains all its bytes.
 void encode_pieces(const Tokenizer& tokenizer, std::string_view text,
                    std::span<const ByteSpan> control, std::vector<Token>& tokens) {
   size_t at = 0;

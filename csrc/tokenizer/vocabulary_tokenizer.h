@@ -20,7 +20,7 @@ class VocabularyTokenizer : public Tokenizer {
   bool adds_bos() const override { return adds_bos_; }
   bool adds_eos() const override { return adds_eos_; }
   bool is_special(int32_t id) const override { return vocabulary_.added().contains(id); }
-  // Also the tokens that `decode` leaves out with skip_special_tokens.
+  // True for the same tokens that `decode` leaves out with skip_special_tokens.
   bool is_control(int32_t id) const override;
   bool legacy() const override { return legacy_; }
 

@@ -55,7 +55,7 @@ class AlpacaReader : public FieldReader {
                                  : nullptr;
   }
 
-  // Joins instruction and input. Values that are not texts stay as they are, and the mask policy
+  // Joins instruction and input. Values that are not texts stay unchanged, and the mask policy
   // decides about them.
   PlainField make_prompt() {
     if (!input_.value.is_true) return std::move(instruction_);

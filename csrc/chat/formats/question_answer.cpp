@@ -89,7 +89,7 @@ class QuestionAnswerReader : public FieldReader {
     history_.clear();
   }
 
-  // Joins question and context. Values that are not texts stay as they are, and the mask policy
+  // Joins question and context. Values that are not texts stay unchanged, and the mask policy
   // decides about them.
   PlainField make_prompt() {
     if (!context_.value.is_true) return std::move(ask_);

@@ -11,7 +11,7 @@
 
 namespace fastsft {
 
-// The merge state for one word (at most kLanes - 1 tokens). Pairs are packed as (rank, left
+// The merge state for a word (at most kLanes - 1 tokens). Pairs are packed as (rank, left
 // position), so the minimum is the leftmost pair with the lowest rank. A merged token keeps its
 // first part's position. Sentinels at both ends make boundary checks unnecessary. Several words are
 // interleaved to hide memory latency.

@@ -30,7 +30,7 @@ MergeTable::MergeTable(const MergeRules& rules)
             PairTable::kNone, " merges");
     pairs_.add(left, right, {static_cast<uint32_t>(rank), symbol});
   }
-  // common characters have the ids after it
+  // common characters have the ids after U+2581's
   pairs_.make_square(std::max(characters_.find(kSpaceMarkCode), 0));
   is_followed_.resize(num_symbols);
   is_preceded_.resize(num_symbols);

@@ -23,7 +23,7 @@ class PairTable {
     bool exists() const { return rank != kNone; }
   };
 
-  // Reserves room for `num_pairs`. The table grows if it gets more.
+  // Reserves room for `num_pairs`. The table grows when needed.
   explicit PairTable(size_t num_pairs = 0);
 
   // Store a pair. `rank` must be below kNone and ids below kMaxIds. If the table already has the
@@ -66,7 +66,7 @@ class PairTable {
   struct alignas(64) Bucket {
     std::array<uint64_t, kPairs> pairs;  // the pair's key, then the inverted rank
     std::array<int32_t, kPairs> ids;
-    uint32_t is_full;  // a pair may have moved on to the next bucket
+    uint32_t is_full;  // a pair that belongs here may be in the next bucket
   };
   struct Near {
     uint32_t inverted;

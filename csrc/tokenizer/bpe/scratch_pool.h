@@ -8,7 +8,7 @@
 
 namespace fastsft {
 
-// A pool for buffers and caches. A thread borrows an object for one call, and the object keeps its
+// A pool for buffers and caches. A thread borrows an object for a call, and the object keeps its
 // content between calls. With few threads, each thread usually gets its own object back. The pool
 // has no locks.
 template <typename Scratch>

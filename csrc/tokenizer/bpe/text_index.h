@@ -9,13 +9,13 @@
 
 namespace fastsft {
 
-// A hash table from texts to ids. It copies the texts into one contiguous string.
+// A hash table from texts to ids. The texts are copied into a contiguous string.
 class TextIndex {
  public:
   static constexpr int32_t kMissing = -1;
 
-  // Reserves room for `num_texts` texts with `num_bytes` bytes together. The table grows if it gets
-  // more, up to 4 GiB for all texts.
+  // Reserves room for `num_texts` texts with `num_bytes` bytes together. The table grows when
+  // needed, up to 4 GiB for all texts.
   explicit TextIndex(size_t num_texts = 0, size_t num_bytes = 0);
 
   // Returns false, without overwriting the id, if the text is already in the table.

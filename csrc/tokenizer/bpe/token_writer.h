@@ -36,8 +36,8 @@ class TokenWriter {
   }
 
   // Fast path: `open` returns the next token's position for a loop that keeps the position in
-  // registers, and reserves room for WordCache::kInline tokens for `num_words` words each (at most
-  // kMaxWords). `close` stores the final position.
+  // registers, and reserves room for `num_words` words (at most kMaxWords) with WordCache::kInline
+  // tokens each. `close` stores the final position.
   static constexpr size_t kMaxWords = 256;
   struct Position {
     Output* to;

@@ -75,9 +75,9 @@ void WordBatch::write(const WordCache& cache, TokenWriter<Output>& writer,
 // looked up at once, so that memory accesses overlap.
 class CacheMisses {
  public:
-  // Call it for each batch after the batch is loaded. It copies missing words that are in `index`
-  // into the cache and returns the other missing words' indices. Returns nothing if the previous
-  // batch had few missing words.
+  // Copies missing words that are in `index` into the cache and returns the other missing words'
+  // indices. Returns nothing if the previous batch had few missing words. Must be called for each
+  // batch after its `load`.
   std::span<const uint32_t> resolve(const WordBatch& batch, const WordIndex& index,
                                     WordCache& cache);
   // Counts a word that the cache did not have.

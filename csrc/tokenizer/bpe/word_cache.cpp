@@ -52,8 +52,7 @@ WordCache::Entry* WordCache::find_place(uint32_t hash) const {
   return beside[1].count() == 0 ? beside + 1 : own + 1;
 }
 
-// No word is lost: two words that shared a bucket are in the same bucket or in different ones after
-// the growth.
+// No word is lost: the words from two neighbouring buckets always fit into their new buckets.
 void WordCache::grow() {
   const AnonymousMapping old_pages = std::move(pages_);
   const Entry* old = entries_;

@@ -8,14 +8,14 @@
 
 namespace fastsft {
 
-// A table from words with at most WordCache::kMaxWord bytes to ids. Keys and hashes are
-// WordCache's. Several threads may read it at once. To look up several words, call `prefetch` for
-// all words first.
+// A table from words with at most WordCache::kMaxWord bytes to ids. The keys and hashes are the
+// same as in WordCache. Several threads may read it at once. To look up several words, call
+// `prefetch` for all words first.
 class WordIndex {
  public:
   static constexpr int32_t kMissing = -1;
 
-  // Reserves room for `num_words`. The table grows if it gets more.
+  // Reserves room for `num_words`. The table grows when needed.
   explicit WordIndex(size_t num_words = 0);
 
   // Adds a word. If the word is already in the table, its id stays.

@@ -12,7 +12,7 @@
 namespace fastsft {
 namespace {
 
-// True if one of the next eight bytes is not ASCII, because a block would end there.
+// Returns true if one of the next eight bytes is not ASCII. A block would end there.
 bool is_high_soon(std::string_view text) {
   uint64_t bytes = 0;
   if (text.size() < sizeof bytes) return false;  // a wrong guess costs little for a short text

@@ -29,7 +29,7 @@ class ByteLevelBpe {
   // pieces (2^21) or merges (2^22).
   ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges);
 
-  // One thread's caches and buffers.
+  // A thread's caches and buffers.
   class Scratch;
 
   // Appends the tokens of `text`. `offset`: position of the text's first byte, for the byte ranges.
@@ -59,7 +59,7 @@ class ByteLevelBpe {
   ClassifyBytes classify_;
   PairTable pairs_;
   std::array<int32_t, 256> byte_ids_{};
-  // Pieces that are proven to be one token, by their bytes.
+  // Pieces that are proven to be a single token, by their bytes.
   WordIndex whole_words_;
   TextIndex whole_pieces_;  // proven pieces that are too long for `whole_words_`
 };

@@ -60,8 +60,8 @@ struct JsonTokenizerSettings {
   bool legacy = true;
 };
 
-// Makes the native tokenizer for a tokenizer.json. Throws UnsupportedTokenizer if there is none for
-// it.
+// Makes the native tokenizer for a tokenizer.json. Throws UnsupportedTokenizer if fastsft has none
+// for the file.
 std::shared_ptr<Tokenizer> make_json_tokenizer(const TokenizerJson& json,
                                                const JsonTokenizerSettings& settings);
 

@@ -10,7 +10,7 @@
 
 namespace fastsft {
 
-// One entry in the vocabulary. `score` is set for Unigram models only.
+// An entry in the vocabulary. `score` is set for Unigram models only.
 struct VocabularyPiece {
   std::string text;
   int32_t id = 0;

@@ -54,7 +54,7 @@ class TokenizerJsonEvents : public nlohmann::json_sax<Json> {
 
   std::string where_;
   Section section_ = Section::kRest;
-  int depth_ = 0;          // open containers; the root is 1
+  int depth_ = 0;          // number of open containers, the root included
   int section_depth_ = 0;  // depth at which the section's container is
   bool awaits_number_ = false;
   size_t parts_in_merge_ = 0;

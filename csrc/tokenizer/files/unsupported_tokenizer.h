@@ -8,8 +8,9 @@
 
 namespace fastsft {
 
-// Thrown for a valid tokenizer that fastsft does not reproduce exactly; its own library must run
-// it. The message names the unsupported part, such as `the normalizer "Lowercase"`.
+// The error for a valid tokenizer that fastsft does not reproduce exactly. The tokenizer's own
+// library must run it. The message names the unsupported part, such as `the normalizer
+// "Lowercase"`.
 class UnsupportedTokenizer : public std::invalid_argument {
  public:
   explicit UnsupportedTokenizer(const std::string& what) : std::invalid_argument(what) {}

@@ -145,8 +145,8 @@ void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Output>& tokens)
     tokens.erase(tokens.begin() + first);
 }
 
-// Encodes a text with special tokens. A special token is only found if it lies completely within
-// one span in `control`.
+// Encodes a text with special tokens. A special token is only found if a single span in `control`
+// contains all its bytes.
 template <typename Output>
 void LlamaTokenizer::encode_around(std::string_view text, std::span<const ByteSpan> control,
                                    std::vector<Output>& tokens) const {
@@ -209,7 +209,7 @@ void append_bytes(std::string& bytes, std::string& text) {
   bytes.clear();
 }
 
-// Decodes one run of pieces between special tokens, as SentencePieceProcessor.Decode does.
+// Decodes a run of pieces between special tokens, as SentencePieceProcessor.Decode does.
 class RunDecoder {
  public:
   RunDecoder(const SentencePieceModel& model, bool strips_space)

@@ -5,11 +5,11 @@
 
 namespace fastsft {
 
-// Reads one protobuf message's fields without a schema. Every read is checked against the message's
+// Reads a protobuf message's fields without a schema. Every read is checked against the message's
 // end. Damaged input throws std::invalid_argument "<where>: ... at byte <k>".
 class ProtobufReader {
  public:
-  // `where`: a prefix for every error message. It must outlive the reader.
+  // `where`: a prefix for every error message. `where` must outlive the reader.
   ProtobufReader(std::string_view message, std::string_view where);
 
   // Advances to the next field. Returns false at the end. The previous field's value must be read

@@ -21,8 +21,8 @@ SentencePieceBpe::SentencePieceBpe(SentencePieceModel&& model, const MergeRules&
   index_whole_words(rules);
 }
 
-// Collects the words that always become one token. A space in a text is read as U+2581, so a piece
-// with a space character never matches and is not proven.
+// Collects the words that always become a single token. A space in a text is read as U+2581, so a
+// piece with a space character never matches and is not proven.
 void SentencePieceBpe::index_whole_words(const MergeRules& rules) {
   SingleTokenProof proven(table_.pairs(), table_.num_symbols());
   for (const auto& [character, symbol] : rules.characters) {

@@ -22,7 +22,7 @@ namespace fastsft {
 template <typename Output>
 class TokenWriter;
 
-// BPE for plain text without special tokens, in which U+2581 means a space. It gives the ids of
+// BPE for plain text without special tokens, in which U+2581 means a space. The ids are those of
 // `SentencePieceProcessor.encode`, with byte ranges. If the vocabulary allows it, the text is cut
 // into words, which are cached. An unknown word is cut into fragments wherever no token can cross
 // the cut, and the fragments are merged.
@@ -33,8 +33,7 @@ class SentencePieceBpe {
   // merges across a space, whatever the vocabulary says.
   SentencePieceBpe(SentencePieceModel&& model, const MergeRules& rules, WordRule rule);
 
-  // One thread's buffers and word cache. A call borrows them; they keep their content between
-  // calls.
+  // A thread's buffers and word cache. A call borrows them; they keep their content between calls.
   class Scratch;
   class Borrowed {
    public:
@@ -81,7 +80,7 @@ class SentencePieceBpe {
 
   SentencePieceModel model_;
   MergeTable table_;
-  // Words that are proven to be one token.
+  // Words that are proven to be a single token.
   WordIndex whole_words_;
   TextIndex long_whole_words_;  // proven words that are too long for `whole_words_`
   WordRule rule_;

@@ -30,7 +30,7 @@ enum class WordRule {
 // reported.
 class WordStarts {
  public:
-  static constexpr size_t kPart = 256;  // bytes in a part, and so its most words
+  static constexpr size_t kPart = 256;  // bytes per part, which has at most as many words
 
   WordStarts(std::string_view text, WordRule rule) : text_(text), rule_(rule) {}
 
@@ -44,7 +44,7 @@ class WordStarts {
   std::string_view text_;
   WordRule rule_;
   size_t at_ = 0;
-  uint64_t after_space_ = 1;  // the text's beginning counts as after a space
+  uint64_t after_space_ = 1;  // 1 after a space and at the text's beginning
   uint64_t spilled_ = 0;      // bytes from a U+2581 that continue in the next block
 };
 

@@ -15,8 +15,8 @@ constexpr uint32_t kHangul = 0xAC00, kLeadConsonant = 0x1100, kVowel = 0x1161, k
 constexpr uint32_t kNumLeads = 19, kNumVowels = 21, kNumTails = 28;
 constexpr uint32_t kNumHangul = kNumLeads * kNumVowels * kNumTails;
 
-// A text whose characters are all below U+0300 is in NFC. All other characters begin with at least
-// this byte.
+// A character from U+0300 on begins with at least this byte. A text without such characters is in
+// NFC.
 constexpr unsigned char kFirstLead = 0xCC;
 
 class NfcTables {

@@ -23,8 +23,8 @@ struct Decomposition {
   uint32_t second;
 };
 
-// Tables derived from `tokenizers`. kDecompositions: sorted by code point, one step each, without
-// Hangul. kCompositions: the pairs that NFC composes again.
+// Tables derived from the behaviour of `tokenizers`. kDecompositions: sorted by code point, one
+// step each, without Hangul. kCompositions: the pairs that NFC composes again.
 #include "tokenizer/unicode/unicode_tables.inc"
 
 }  // namespace fastsft
