@@ -15,7 +15,7 @@ enum class BosRule {
 };
 
 // A chat template as data: the literal texts around each turn, and which of them are learned. A new
-// template is a new file in templates/, which registers itself.
+// template is a new entry in templates.cpp.
 //
 //   [before_system S after_system] before_user u after_user before_assistant a before_stop stop
 //   after_stop before_user ...
