@@ -56,7 +56,6 @@ std::vector<int64_t> ReducedGradients::buffer_sizes() const {
 
 UnitGradient& ReducedGradients::whole(size_t unit) {
   if (pending_ && pending_unit_ == unit) finish_pending();  // from the micro-batch before
-                                                            // micro-batch's gradient
   if (buffers_.is_acquired(unit)) return whole_[unit];
   const at::Tensor flat = buffers_.acquire(unit);
   whole_[unit] = in_products_ ? UnitGradient(units_[unit], flat, local_[unit], filled_[unit])
