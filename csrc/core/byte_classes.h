@@ -36,8 +36,8 @@ struct ByteSet {
   bool is_pair = false;
 };
 
-// Finds the bytes of 64-byte blocks that are in each of `kSets`. The result has a mask per set, bit
-// i for byte i, as the members of the aggregate `Masks`. The implementations differ only in their
+// Classifies the bytes in 64-byte blocks by `kSets`. The result has a mask per set, bit i for byte
+// i, as the members of the aggregate `Masks`. The implementations differ only in their
 // instructions.
 template <typename Masks, ByteSet... kSets>
 class ByteClassifier {

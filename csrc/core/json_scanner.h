@@ -75,7 +75,7 @@ class JsonScanner {
 
   void read_string(std::string& text);
   void skip();
-  // Reads any value: of a string also its text, of other values only kind and truth value.
+  // Reads any value. Strings get their text, other values only kind and truth value.
   Value read_value();
   // Returns the value's source text.
   std::string_view read_raw();

@@ -32,7 +32,7 @@ class RankStatus {
   std::atomic<const char*> phase_{"start"};
 };
 
-// Sets the phase of the process until the end of the scope. `name` must outlive the object.
+// Sets the process's phase until the scope ends. `name` must outlive the object.
 class ScopedPhase {
  public:
   explicit ScopedPhase(const char* name);

@@ -51,7 +51,7 @@ struct Start {
     return is_ready;
   }
 
-  // Called by the starter of `count` threads. Returns the number of threads that will work.
+  // Called by the thread that started `count` threads. Returns how many threads will work.
   size_t release(size_t count) {
     for (size_t i = 0; i < count; ++i) reports.acquire();
     all.count_down();

@@ -10,7 +10,7 @@
 
 namespace fastsft::trace {
 
-// The tracks of the timeline: one per kind of work that may overlap others.
+// The timeline's tracks: one per kind of work that may overlap others.
 enum class Track : uint8_t {
   kHost,        // the calling thread; "synchronize ..." while it waits for the device
   kCompute,     // blocks, and the ops inside them
@@ -49,10 +49,10 @@ class Recorder {
   // Starts a recording and drops earlier spans. `clock` must live until `stop`; null: all tracks
   // use host time.
   void start(size_t capacity, Clock* clock);
-  // Ends the recording and returns its finished spans, in the order of their begins. Later calls of
-  // `end` are ignored.
+  // Ends the recording and returns its finished spans, ordered by begin. Later calls to `end` are
+  // ignored.
   std::vector<RecordedSpan> stop();
-  // Returns the number of spans dropped since `start` because of `capacity`.
+  // Returns how many spans were dropped since `start` because `capacity` was reached.
   uint64_t dropped() const { return dropped_; }
 
   uint64_t begin(Track track, std::string name);  // returns the span's number, from 1; 0 when off

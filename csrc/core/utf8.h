@@ -33,8 +33,8 @@ void append_utf8(uint32_t code, std::string& text);
 // surrogates), or std::string_view::npos.
 size_t find_invalid_utf8(std::string_view text);
 
-// Returns the number of bytes that U+FFFD replaces at the beginning of `text`, which must not begin
-// with a well-formed character: the longest possible start of a character (Unicode's maximal
+// Returns how many bytes at the beginning of `text`, which must not begin with a well-formed
+// character, become one U+FFFD: the longest possible start of a character (Unicode's maximal
 // subpart).
 size_t broken_utf8_size(std::string_view text);
 

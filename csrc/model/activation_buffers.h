@@ -17,7 +17,7 @@ namespace fastsft {
 // The buffers that the computation of a micro-batch needs.
 enum class Buffer {
   kHidden,  // hidden states before each block and after the last block
-  // Forward of a block, in the order of computation (decoder_block.h).
+  // A block's forward, in the order in which decoder_block.h computes it.
   kInputNorm,
   kInputRstd,
   kQkv,
@@ -74,8 +74,8 @@ enum class Lifetime {
   kNoise,   // while noise is added to the embedding; not in the memory plan, since rare
 };
 
-// A training pass keeps the activations that backward needs. A forward-only pass needs two buffers
-// of hidden states and the activations of a single layer.
+// A training pass keeps the activations that backward needs. A forward-only pass needs two hidden
+// states buffers and a single layer's activations.
 enum class Pass { kTraining, kForwardOnly };
 
 struct BufferRow {
@@ -92,12 +92,12 @@ struct BufferOptions {
   at::ScalarType dtype = at::kFloat;  // dtype of activations
   Recompute recompute = Recompute::kSelective;
   at::DeviceType device = at::kCPU;
-  int64_t threads = 1;  // number of threads of CPU ops
+  int64_t threads = 1;  // threads that CPU ops use
   AdapterSizes adapters = {};
 };
 
-// The sizes of all buffers for micro-batches of up to `shape`. ActivationBuffers allocates by this
-// table, and the memory plan sums it.
+// All buffer sizes for micro-batches up to `shape`. ActivationBuffers allocates by this table, and
+// the memory plan sums it.
 class BufferTable {
  public:
   BufferTable(const ModelConfig& config, const BufferOptions& options, const MicroBatchSize& shape,
@@ -106,11 +106,11 @@ class BufferTable {
   const BufferRow& operator[](Buffer buffer) const { return rows_[static_cast<size_t>(buffer)]; }
   // Returns the buffers that own memory.
   std::vector<Buffer> owners() const;
-  // For an owner: `capacity` returns the elements of the largest buffer in its memory, and `copies`
-  // the number of such memories.
+  // For an owner: `capacity` returns the element count of its largest buffer, and `copies` how many
+  // times its memory exists.
   int64_t capacity(Buffer owner) const;
   int64_t copies(Buffer owner) const;
-  // Return the bytes of all copies of an owner, and of all owners with this lifetime.
+  // Return the bytes of an owner's copies, or of all owners with this lifetime.
   int64_t nbytes(Buffer owner) const;
   int64_t nbytes(Lifetime lifetime) const;
 

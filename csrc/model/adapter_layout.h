@@ -42,10 +42,9 @@ class AdapterLayout {
  public:
   AdapterLayout(const ModelConfig& config, const AdapterOptions& options);
 
-  // Returns the adapters of a group in the order of its output columns. `layer` is ignored for the
-  // head.
+  // Returns the group's adapters, ordered by output columns. `layer` is ignored for the head.
   std::vector<AdapterPlace> places(AdapterGroup group, int64_t layer) const;
-  // Returns the tensors of a group: all A in one matrix, each B in a matrix of its own.
+  // Returns the group's tensors: all A in one matrix, each B in its own matrix.
   std::vector<ParamGroup> tensors(AdapterGroup group, int64_t layer) const;
   AdapterSizes sizes() const;
 

@@ -63,7 +63,7 @@ class CausalLM : public Model {
   at::Tensor run_blocks(const Batch& batch, Strategy& strategy, const TrainingPass* pass);
   void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,
              const EmbeddingNoise& noise);
-  // Adds to `loss`. Returns the gradient of `hidden`, in the memory of `hidden`.
+  // Adds to `loss`. Returns the gradient of `hidden`, which overwrites `hidden`.
   at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                            const at::Tensor& hidden, const at::Tensor& loss);
   // The head's input for labelled tokens, and its gradient.

@@ -220,7 +220,7 @@ class Block {
     return config_.branch_norms ? buffer(name, layer) : at::Tensor();
   }
 
-  // Returns the part [tokens, ranks] of a buffer that has room for the largest rank of all layers.
+  // Returns the part [tokens, ranks] of a buffer that has room for the largest rank in any layer.
   at::Tensor adapter_buffer(const AdapterRefs& refs, Buffer name, int64_t layer) const {
     if (refs.empty()) return {};
     const at::Tensor whole = buffer(name, layer);

@@ -12,7 +12,7 @@ struct EmbeddingNoise {
   double magnitude = 0;  // 0: no noise
   uint64_t seed = 0;
 
-  // Returns the noise of micro-batch `index`, if this is the noise of a step.
+  // Returns the noise for micro-batch `index` from a step's noise.
   EmbeddingNoise of_micro_batch(size_t index) const;
 };
 

@@ -124,8 +124,7 @@ constexpr int64_t kPattern = 6;
 constexpr double kGlobalBase = 1e6;
 constexpr double kLocalBase = 1e4;
 
-// Converts transformers 5's "rope_parameters" to the fields of transformers 4 for the two kinds of
-// layers.
+// Converts transformers 5's "rope_parameters" to transformers 4's fields for the two layer kinds.
 Json with_flat_rope(Json json) {
   const ConfigFields fields(json);
   if (!fields.has("rope_parameters")) {

@@ -7,9 +7,9 @@
 
 namespace fastsft {
 
-// Forward and backward of another library over the units of a GenericModel. The implementation
-// gathers and releases units of the strategy, and reduces every unit once in forward_backward, in
-// the same order on all ranks. Batches may be empty.
+// Another library's forward and backward over a GenericModel's units. The implementation gathers
+// and releases the strategy's units, and reduces every unit once in forward_backward, in the same
+// order on all ranks. Batches may be empty.
 class ModelCalls {
  public:
   virtual ~ModelCalls() = default;

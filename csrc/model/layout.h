@@ -15,8 +15,8 @@
 
 namespace fastsft {
 
-// The trained and the frozen unit of the embedding, a block or the head, as indices of `units` and
-// `frozen_units`. They are gathered together.
+// The trained and the frozen unit for the embedding, a block or the head, as indices into `units`
+// and `frozen_units`. They are gathered together.
 struct UnitPlace {
   std::optional<size_t> trained, frozen;
 };
@@ -36,8 +36,7 @@ class DecoderLayout {
   const UnitPlace& block(int64_t layer) const { return places_[static_cast<size_t>(layer) + 1]; }
   const UnitPlace& head() const { return tied_ ? places_.front() : places_.back(); }
   bool tied() const { return tied_; }
-  // Returns the number of units that stay gathered from the first forward to the last backward of a
-  // micro-batch.
+  // Returns how many units stay gathered from a micro-batch's first forward to its last backward.
   size_t resident_units() const { return tied_ && embedding().trained ? 1 : 0; }
   size_t resident_frozen_units() const { return tied_ && embedding().frozen ? 1 : 0; }
   // Returns a name for messages, such as "block.3".
@@ -114,7 +113,7 @@ struct AdapterDropout {
 struct BlockRefs {
   ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: the norm before the MLP
   std::optional<ParamRef> qkv_bias, output_bias, gate_up_bias, down_bias;
-  std::optional<ParamRef> qk_norm;  // [2, head_dim]: norms of query heads and of key heads
+  std::optional<ParamRef> qk_norm;                   // [2, head_dim]: query norm, key norm
   std::optional<ParamRef> attention_norm, mlp_norm;  // branch norms, before the residual sum
   int64_t window = 0;
   AdapterRefs qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};

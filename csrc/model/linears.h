@@ -11,7 +11,7 @@ namespace fastsft {
 
 // Linears with the same input. Their weights form one matrix here, concatenated by rows.
 enum class LinearGroup { kQkv, kOutput, kGateUp, kDown, kHead };
-// The groups of a block, in the order of its forward.
+// A block's groups, in forward order.
 inline constexpr std::array kBlockLinearGroups = {LinearGroup::kQkv, LinearGroup::kOutput,
                                                   LinearGroup::kGateUp, LinearGroup::kDown};
 
@@ -21,7 +21,7 @@ struct Linear {
   int64_t inputs, outputs;
 };
 
-// Return the linears of a block and of the head, or of a group, in the order of the group's rows.
+// Return all linears of a block and the head, or a group's linears in row order.
 std::vector<Linear> linears_of(const ModelConfig& config);
 std::vector<Linear> linears_of(const ModelConfig& config, LinearGroup group);
 int64_t outputs_of(const std::vector<Linear>& linears);  // sum over all linears

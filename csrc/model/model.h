@@ -42,7 +42,7 @@ class Model {
   virtual size_t resident_units() const = 0;
   virtual size_t resident_frozen_units() const { return 0; }
   virtual int64_t vocab_size() const = 0;
-  // Returns the token embedding's number of elements, for the count of floating point operations.
+  // Returns the token embedding's element count, for counting floating point operations.
   virtual int64_t embedding_parameters() const = 0;
   // Returns the smallest attention window in tokens; 0: no window. With a window, masked tokens
   // stay in the batch.
@@ -52,8 +52,8 @@ class Model {
 
   // Allocates all buffers for micro-batches of up to `shape`.
   virtual void reserve(const MicroBatchSize& shape) = 0;
-  // Runs forward and backward of a micro-batch. Adds the sum of token_weight * cross entropy to
-  // `loss` [1] float64, and the gradient to the strategy's gradients.
+  // Runs a micro-batch's forward and backward. Adds sum(token_weight * cross entropy) to `loss` [1]
+  // float64, and the gradient to the strategy's gradients.
   virtual void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                                 const at::Tensor& loss) = 0;
   // Selects cuDNN for attention on a GPU. No-op if the engine does not compute the model's

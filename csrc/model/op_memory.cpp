@@ -12,8 +12,8 @@ namespace {
 
 int64_t itemsize(c10::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-// Returns the scratch floats of a layer's GEMM y = x W^T, for forward and both gradients. The
-// gradient of W is float32 or has the compute dtype.
+// Returns the scratch floats that a layer's GEMM y = x W^T needs in forward and for both gradients.
+// W's gradient is float32 or has the compute dtype.
 int64_t largest_product(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t outputs) {
   return std::max({cpu::gemm_floats(tokens, inputs, outputs, dtype),
                    cpu::gemm_floats(outputs, tokens, inputs, c10::ScalarType::Float),
@@ -35,8 +35,8 @@ int64_t head_products(const ModelConfig& c, c10::ScalarType dtype, int64_t rows)
                    cpu::gemm_floats(c.vocab_size, rows, c.hidden_size, c10::ScalarType::Float)});
 }
 
-// Returns the scratch floats for adapters of linears with `inputs` columns. Their GEMMs use all
-// ranks together or the rank of a single adapter, so all smaller ranks are tried.
+// Returns the scratch floats for adapters on linears with `inputs` columns. Their GEMMs use all
+// ranks together or a single adapter's rank, so all smaller ranks are tried.
 int64_t adapter_products(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t rank,
                          int64_t outputs) {
   if (rank == 0) return 0;

@@ -13,7 +13,7 @@ namespace fastsft {
 // choice never changes the numbers.
 enum class Recompute { kNone, kSelective, kGateUp, kBlock };
 
-// Returns the names of all policies, in the order of the enum.
+// Returns all policy names, in enum order.
 inline std::vector<std::string> recompute_policies() {
   return {"none", "selective", "gate_up", "block"};
 }

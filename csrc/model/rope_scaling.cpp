@@ -45,7 +45,7 @@ std::string known_types() {
   return text;
 }
 
-// Returns the type of scaling; "type" is the old name of "rope_type".
+// Returns the scaling type; "type" is the old name for "rope_type".
 std::string type_of(const ConfigFields& settings, const std::string& field) {
   const std::string fallback = settings.has("factor") ? "" : "default";
   const std::string type = settings.text_or("rope_type", settings.text_or("type", fallback));
@@ -55,7 +55,7 @@ std::string type_of(const ConfigFields& settings, const std::string& field) {
   return type;
 }
 
-// Rejects settings per kind of layer or for a part of the head, which would be ignored.
+// Rejects settings per layer kind or for a part of the head, which would be ignored.
 void check_plain(const ConfigFields& settings, const std::string& field) {
   settings.expect("partial_rotary_factor", 1.0);
   for (const auto& [name, value] : settings.json().items()) {

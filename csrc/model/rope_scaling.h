@@ -40,8 +40,8 @@ struct RopeSettings {
   RotaryScaling scaling;  // its `frequencies` are never empty after parsing
 };
 
-// Reads the RoPE settings of a config.json in both spellings: rope_theta and rope_scaling, or
-// rope_parameters. Throws std::invalid_argument for an unknown kind of scaling.
+// Reads a config.json's RoPE settings in both spellings: rope_theta and rope_scaling, or
+// rope_parameters. Throws std::invalid_argument for an unknown scaling type.
 RopeSettings parse_rope(const ConfigFields& fields, int64_t head_dim);
 
 }  // namespace fastsft

@@ -44,7 +44,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
   return out;
 }
 
-// Returns a mask: true if a query of [begin, begin + queries) sees a key of [first, first + keys).
+// Returns a mask: true if a query in [begin, begin + queries) sees a key in [first, first + keys).
 at::Tensor visible(int64_t begin, int64_t queries, int64_t first, int64_t keys, int64_t window,
                    at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);

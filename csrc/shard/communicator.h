@@ -30,7 +30,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // Gathers `shard` [n] of every rank into `whole` [world * n]. `shard` may be this rank's part of
+  // Gathers all ranks' `shard` [n] into `whole` [world * n]. `shard` may be this rank's part of
   // `whole`.
   virtual PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard,
                                 const std::string& what) = 0;
@@ -54,8 +54,7 @@ std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
                                                 const std::string& reduce_group,
                                                 Watchdog& watchdog);
 
-// Names of c10d groups. A node here is a set of consecutive ranks: all ranks of a machine, or
-// fewer.
+// Names of c10d groups. A node here is a set of consecutive ranks: a whole machine, or fewer.
 struct GroupNames {
   std::string gather, reduce;            // two groups of all ranks; empty for a single rank
   std::string node_gather, node_reduce;  // this node's ranks; empty if there is only one node

@@ -46,7 +46,8 @@ class Gradients {
   Observer observer_;
 };
 
-// The part of a sum over ranks that a rank keeps: its range (kRange) or all of it (kWhole).
+// The part that a rank keeps when a gradient is summed over ranks: its range (kRange) or everything
+// (kWhole).
 enum class Reduction { kRange, kWhole };
 
 // Gradients that are reduced after every micro-batch and then added to the kept sum. One reduction
@@ -82,7 +83,8 @@ class ReducedGradients : public Gradients {
   // Returns the float32 sum of `unit` that this rank keeps; on a single rank, only the elements
   // from `direct_end` on.
   at::Tensor reduced(size_t unit) const;
-  // Returns the number of leading elements of `unit` whose gradients GEMMs add to the sum directly.
+  // Returns the end of the unit's linears, whose gradients GEMMs add to the sum directly; 0 without
+  // such GEMMs.
   int64_t direct_end(size_t unit) const { return in_products_ ? units_[unit].linear_end() : 0; }
   std::vector<int64_t> buffer_sizes() const;
 

@@ -26,8 +26,8 @@ struct Nf4Sizes {
 // every rank or sharded. The scales and the other parameters are whole on every rank.
 class Nf4Unit {
  public:
-  // Throws std::invalid_argument if a linear's size is no multiple of kNf4Block. `levels`: the
-  // result of nf4_levels.
+  // Throws std::invalid_argument if a linear's size is no multiple of kNf4Block. `levels` come from
+  // nf4_levels.
   Nf4Unit(const ParamUnit& unit, const at::TensorOptions& compute, const at::Tensor& levels,
           int ranks, int rank);
 

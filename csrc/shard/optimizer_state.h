@@ -19,8 +19,8 @@ namespace fastsft {
 struct StateSpec {
   std::string name;  // for example "exp_avg"; in checkpoints "<unit>.exp_avg"
   c10::ScalarType dtype = c10::ScalarType::Float;
-  // Ranges of elements that have values, ascending. From a segment's begin on, every `block`
-  // elements share a value. A range of the unit holds the values of all blocks that overlap it.
+  // Element ranges that have values, ascending. From a segment's begin on, every `block` elements
+  // share a value. A range of the unit holds the values of all blocks that overlap it.
   std::vector<ElementRange> segments = {};
   int64_t block = 1;
   std::optional<int64_t> whole = {};  // number of values, equal on all ranks; none: sharded
@@ -34,8 +34,8 @@ struct StateSpec {
 
   bool by_ranges() const { return !whole.has_value(); }
   int64_t itemsize() const { return static_cast<int64_t>(c10::elementSize(dtype)); }
-  // For sharded state. `count` returns the number of values in `range`. `offset` returns the number
-  // of values in `range` before those of `part`, a subrange.
+  // For sharded state. `count` returns the number of values in `range`. `offset` returns how many
+  // values in `range` precede `part`, a subrange.
   int64_t count(const ElementRange& range) const;
   int64_t offset(const ElementRange& range, const ElementRange& part) const;
   // `held` counts the values in memory. `stored` counts the values in a checkpoint, where only the

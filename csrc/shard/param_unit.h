@@ -58,8 +58,7 @@ class ParamUnit {
 
   int64_t numel() const { return numel_; }          // end of the last tensor
   int64_t decay_end() const { return decay_end_; }  // elements [0, decay_end) have weight decay
-  // Returns the end of the block's linears: [0, linear_end) holds nothing else. A multiple of
-  // kAlignment.
+  // Returns a multiple of kAlignment. The elements [0, linear_end) are the block's linears only.
   int64_t linear_end() const { return linear_end_; }
   int64_t padded_numel(int world_size) const;  // a multiple of kAlignment * world_size
   int64_t shard_numel(int world_size) const;   // number of elements that a rank owns

@@ -40,8 +40,8 @@ struct StateOptions {
   bool narrow() const { return compute_dtype != c10::ScalarType::Float; }
   bool split_master() const { return master_dtype == MasterDtype::kSplit; }
 
-  // Return bytes per element of a parameter in the compute dtype, of the accumulated gradient, and
-  // of the master or its lower half.
+  // Return bytes per element: for a parameter in the compute dtype, for the accumulated gradient,
+  // and for the master or its lower half.
   int64_t itemsize() const { return size_of(compute_dtype); }
   int64_t grad_itemsize() const { return size_of(grad_dtype); }
   int64_t master_itemsize() const { return narrow() ? (split_master() ? 2 : 4) : 0; }

@@ -24,20 +24,19 @@ struct StateDescription {
   StateLayout layout = {};   // layout of the optimizer state; null: no state
   bool in_products = false;  // no whole float32 gradients of linears (ReducedGradients)
 
-  // Return padded element counts: of a unit, of all units, and of the largest unit from
+  // Return padded element counts: a unit's, the sum over all units, and the largest from
   // `first_unit` on.
   int64_t padded(size_t unit) const { return units[unit].padded_numel(world_size); }
   int64_t total() const;
-  // Returns the number of the first block's unit; 0 if there is only one unit, as with few
-  // adapters.
+  // Returns the first block's unit; 0 if there is only one trained unit.
   size_t first_block() const { return units.size() > 1 ? 1 : 0; }
   int64_t largest(size_t first_unit) const;
-  // Returns the number of elements of the largest gradient that is whole in float32.
+  // Returns the element count of the largest whole float32 gradient.
   int64_t largest_gradient() const;
   // Returns the description of one node's ranks, for strategies with a replica on every node.
   StateDescription within_node() const;
 
-  // Returns the bytes of ReducedGradients, which keep a range of each unit, or whole units if
+  // Returns the bytes that ReducedGradients needs to keep a range per unit, or whole units if
   // `world_size` is 1.
   int64_t reduced_gradients() const;
   // Returns the gradient bytes of a sharded strategy (ReducedGradients or SummedGradients).
@@ -50,7 +49,7 @@ struct StateDescription {
   bool clones() const { return cloned && world_size > 1; }
 };
 
-// Bytes of one rank. Clones exist while a collective runs: `clones_in_blocks` during a block's
+// Bytes per rank. Clones exist while a collective runs: `clones_in_blocks` during a block's
 // computation, `clones_between` between blocks, micro-batches and steps. `clones_between` includes
 // widened sums.
 struct StateBytes {

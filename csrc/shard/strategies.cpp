@@ -156,8 +156,8 @@ class FullShard : public Strategy {
   std::vector<PendingPtr> pending_;
 };
 
-// Plans sharded state with buffers for whole units: parameters of the current and the next unit,
-// and gradients of the unit being written and the unit being reduced.
+// Plans sharded state with buffers for whole units: parameters for the current and the next unit,
+// and gradients for the unit being written and the unit being reduced.
 StateBytes plan_full_shard(const StateDescription& description);
 
 FullShard::FullShard(const StrategyContext& context, const Sharding& ranks)

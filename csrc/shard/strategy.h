@@ -44,8 +44,8 @@ struct StrategyContext {
   }
   at::TensorOptions gradient() const { return wide().dtype(options.grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
-  // Returns the tensor options of sharded optimizer state and of masters. Offloaded state is
-  // page-locked if a device copies it.
+  // Returns tensor options for sharded optimizer state and masters. Offloaded state is page-locked
+  // if a device copies it.
   at::TensorOptions state(at::ScalarType dtype) const {
     if (!options.offload) return wide().dtype(dtype);
     return wide().dtype(dtype).device(at::kCPU).pinned_memory(!device.is_cpu());

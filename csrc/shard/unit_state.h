@@ -11,8 +11,8 @@
 
 namespace fastsft {
 
-// The part of a unit's state that one rank owns: elements [begin, end) of the padded flat buffer.
-// If a strategy replicates, begin = 0 and end = padded numel.
+// The part that this rank owns: elements [begin, end) of the unit's padded flat buffer. If a
+// strategy replicates, begin = 0 and end = padded numel.
 struct UnitState {
   const ParamUnit* unit = nullptr;
   int64_t begin = 0;

@@ -61,7 +61,7 @@ struct StepOptions {
   int64_t dropout_seed = 0;   // seed of the adapters' dropout in this step
 };
 
-// The rows of a micro-batch, and the factors of each row's token losses.
+// A micro-batch's rows, and a factor per row for its token losses.
 struct MicroBatch {
   std::span<const int64_t> rows;
   std::span<const double> weights;
@@ -91,8 +91,8 @@ class Engine {
   Engine(const std::string& config_json, const EngineOptions& options,
          std::unique_ptr<Model> model = nullptr);
 
-  // Allocates the training memory for micro-batches of up to `micro_batch` and steps of up to
-  // `step` on this rank. Within these sizes a step allocates only clones for collectives. Local.
+  // Allocates this rank's training memory for micro-batches up to `micro_batch` and steps up to
+  // `step`. Within these sizes a step allocates only clones for collectives. Local.
   void reserve(const MicroBatchSize& micro_batch, const StepSize& step);
 
   // Runs an optimizer step. Every rank must pass the same number of micro-batches (they may be
@@ -116,15 +116,15 @@ class Engine {
   // Returns this rank's sum of weight * cross entropy, without gradients.
   double loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
               const LossOptions& options);
-  // Runs forward and backward of a micro-batch without an update. Returns the loss, and the
-  // gradients of all tensors by name, summed over ranks. For tests of small models.
+  // Runs forward and backward without an update. Returns the loss, and all gradients by tensor
+  // name, summed over ranks. For tests with small models.
   std::pair<double, std::map<std::string, at::Tensor>> gradients(const TokenDataset& dataset,
                                                                  const MicroBatch& micro_batch,
                                                                  const LossOptions& options);
   // Returns the logits [tokens, vocab_size], float32 on the CPU. `lengths` add up to the number of
   // ids.
   at::Tensor logits(std::span<const int64_t> ids, std::span<const int64_t> lengths);
-  // Returns the logits of all tokens of `rows`.
+  // Returns the logits for all tokens in `rows`.
   at::Tensor row_logits(const TokenDataset& dataset, std::span<const int64_t> rows,
                         bool find_packed);
   // Returns float32 copies of all parameters by name, on the CPU. For tests and small models.
@@ -185,7 +185,7 @@ class Engine {
   HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,
                      const BatchRules& rules);
   at::Tensor logits_of(const HostBatch& host);
-  // Runs `work`. After a failure the ranks are out of sync; later calls throw instead of
+  // Runs `work`. After a failure the ranks do not match any more; later calls throw instead of
   // deadlocking.
   template <typename Work>
   auto guarded(const Work& work) -> decltype(work());

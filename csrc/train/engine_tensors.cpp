@@ -14,7 +14,7 @@
 namespace fastsft {
 namespace {
 
-// Writes this rank's part of the tensor. Returns true if one of `states` has the tensor.
+// Writes this rank's part of the tensor. Returns true if `states` contain the tensor.
 bool set_in(const std::vector<UnitState>& states, const std::string& name,
             const at::Tensor& value) {
   for (const UnitState& state : states) {

@@ -20,7 +20,7 @@
 namespace fastsft {
 namespace {
 
-// Returns the bytes of the two upload blocks (batch_upload.h), each with a quarter of spare room.
+// Returns the bytes for two upload blocks (batch_upload.h), each with a quarter more than needed.
 int64_t batch_bytes(const PlanRequest& r) {
   return most_packed_bytes(r.step_tokens, r.step_labels, r.micro_batches) * 5 / 2;
 }

@@ -11,8 +11,8 @@
 
 namespace fastsft {
 
-// CRC-32C of the two gradient computations of a replayed step on this rank. `own`: loss and
-// gradients before the reduction over ranks; `reduced`: gradients after the reduction.
+// CRC-32C of a replayed step's two gradient computations on this rank. `own`: loss and gradients
+// before the reduction over ranks; `reduced`: gradients after the reduction.
 struct ReplayDigests {
   struct Digest {
     uint32_t own = 0, reduced = 0;
