@@ -115,9 +115,8 @@ def support_of(field: dataclasses.Field[Any]) -> ArgSupport:
 def apply_support(args: object, declared: type[DataclassInstance]) -> None:
     """Convert values to their fields' types, and warn about ignored fields.
 
-    declared: the class that declares fastsft's fields. If a subclass declares a field again, this changes
-    neither its meaning nor its treatment. ValueError for rejected values, and for values that a field cannot
-    have.
+    declared: the class that declares fastsft's fields. A subclass may declare a field again, but the field's
+    meaning and treatment stay. ValueError for rejected and invalid values.
     """
     for field in dataclasses.fields(declared):
         if not field.init:

@@ -162,7 +162,7 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 
 
 def json_object(name: str, value: object) -> dict[str, Any]:
-    """Return a dictionary from a JSON object as text, a dictionary or None.
+    """Copy a dictionary, parse the JSON object in a string, or return {} for None.
 
     ValueError, which names the field `name`, for other values.
     """
@@ -190,7 +190,7 @@ def with_values(value: object) -> object:
 
 
 def json_file_or_object(name: str, value: object) -> dict[str, Any]:
-    """Return a dictionary as `json_object` does, or from a JSON file.
+    """Read a dictionary from a JSON file; convert other values as `json_object` does.
 
     ValueError also if the file is missing.
     """
@@ -262,7 +262,7 @@ def name_choices(args: object) -> None:
 
 
 def without_enums(value: object) -> object:
-    """Replace an enumeration member, which a script takes from transformers, by its value, also in a list."""
+    """Replace an enumeration member by its value, also in a list; scripts may pass transformers' members."""
     if isinstance(value, list):
         return [without_enums(item) for item in value]
     return value.value if isinstance(value, Enum) else value

@@ -22,7 +22,7 @@ class TrainerControl:
     should_log: bool = False
 
     def state(self) -> dict[str, Any]:
-        """Return the switches' entry of `stateful_callbacks` in trainer_state.json."""
+        """Return the switches as an entry for `stateful_callbacks` in trainer_state.json."""
         return {"args": asdict(self), "attributes": {}}
 
 
@@ -92,7 +92,7 @@ class TrainerCallback:
     def on_pre_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called before the step is computed, as the engine computes gradients and update in one call."""
+        """Called before the step is computed, since the engine computes gradients and update in one call."""
 
     def on_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
@@ -122,7 +122,7 @@ class TrainerCallback:
     def on_save(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called after a checkpoint is saved; for fastsft's own callbacks it may still be being written."""
+        """Called after a save; for fastsft's own callbacks, the files may not be complete yet."""
 
     def on_log(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]

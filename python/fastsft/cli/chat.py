@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _silence_libraries() -> None:
-    """Turn off library warnings, which would appear between replies; loading has printed its own already."""
+    """Turn off library warnings, which would appear between replies; loading has already printed its own."""
     warnings.simplefilter("ignore")
     library = sys.modules.get("transformers")
     if library is not None:

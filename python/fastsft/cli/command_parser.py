@@ -28,7 +28,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse all arguments; exit with an error if options are unknown, naming the most similar one."""
+        """Parse all arguments; exit with an error that names unknown options and similar known options."""
         parsed, unknown = self.parse_known_args(args, namespace)
         self.refuse(unknown)
         return parsed

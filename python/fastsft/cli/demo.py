@@ -89,7 +89,7 @@ def prepare(folder: Path) -> None:
     replace_file(folder / MARK, "Made by fastsft demo, which may replace untrained/ and trained/.\n")
     for part in (folder / "untrained", folder / "trained"):
         if part.is_symlink() or (os.path.lexists(part) and not part.is_dir()):
-            part.unlink()  # not the link's target
+            part.unlink()  # removes a link, but not its target
         shutil.rmtree(part, ignore_errors=True)
 
 

@@ -138,7 +138,7 @@ class ExaminedDirectory(Examined):
 
     @property
     def is_checkpoint(self) -> bool:
-        """True if a run has saved its state there, from which a run can resume unless files are missing."""
+        """True if the directory has the state of a run, from which a run resumes unless files are missing."""
         return os.path.lexists(self.directory / "fastsft_state.json")
 
 
@@ -162,9 +162,9 @@ def as_rank0(ranks: int) -> Iterator[None]:
 
 
 def examined(name: str, check: Callable[[], str], way_out: str) -> Result:
-    """Run a check and return its result, whatever the check raises.
+    """Run a check and return its result; an exception becomes a result, too.
 
-    If the check succeeds with warnings, the result is a warning. way_out: the hint if the error has none.
+    A successful check with warnings has the mark `warning`. way_out: the hint if the error has none.
     """
     with collected() as notices, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)

@@ -34,7 +34,7 @@ def _check_training(args: TrainingArguments) -> None:
     check_trackers(args.report_to, args)
 
 
-# Further checks, by class of arguments, that a run makes before it reads data.
+# Checks that a run makes before it reads data, by argument class.
 _EARLY: dict[type, Callable[[Any], None]] = {
     DataArguments: DataArguments.check_flags,
     TrainingArguments: _check_training,
@@ -125,7 +125,7 @@ def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
 
 
 def _num_given(given: Mapping[str, str]) -> str:
-    """Return as text how many flags were given, such as `7 flags` or `7 flags, 3 of them in run.yaml,`."""
+    """Return the number of given flags as text, such as `7 flags` or `7 flags, 3 of them in run.yaml,`."""
     files = Counter(by for by in given.values() if by != COMMAND_LINE)
     of_files = "".join(f", {count} of them in {by}," for by, count in files.items())
     return f"{len(given)} flag{'' if len(given) == 1 else 's'}{of_files}"

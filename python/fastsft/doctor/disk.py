@@ -166,7 +166,7 @@ def _finished(folder: Path) -> str:
 
 
 def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
-    """Return the sizes that saved weights and a whole checkpoint have [bytes].
+    """Return the bytes of the saved weights, and the bytes of a whole checkpoint.
 
     NotCheckedError if the model could not be opened.
     """

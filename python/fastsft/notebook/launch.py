@@ -140,8 +140,8 @@ def _job(
 def default_processes(arguments: Sequence[str] | Mapping[str, Any], script: str | None = None) -> int:
     """Count the GPUs on this machine; 1 if there is none, or if the arguments choose the CPU.
 
-    Also 1 if the arguments cannot be parsed, because one rank then reports the error. A script's arguments
-    may be its own, however.
+    Also 1 if the arguments cannot be parsed, because one rank then reports the error. This does not apply to
+    a script, whose arguments may have their own form.
     """
     try:
         if chooses_cpu(arguments, None if script is None else Path(script).with_suffix(".args")):

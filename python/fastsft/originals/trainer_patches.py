@@ -1,6 +1,6 @@
-"""Errors for replaced library functions and classes that transformers' Trainer calls and fastsft's does not.
+"""Finds replaced library functions and classes that transformers' Trainer calls, but fastsft's does not.
 
-Replacing one of them changes what transformers' Trainer trains, but would have no effect here.
+A replacement would change the training by transformers' Trainer, but not by fastsft's, so it is an error.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Functions(NamedTuple):
 class _Class(NamedTuple):
     """A class that a script must not change.
 
-    instead: what the script can do instead. place, name: the class's module and name. harmless: beginnings of
-    method names that may be replaced.
+    instead: what the script can do instead. place, name: the class's module and name. harmless: name prefixes
+    of methods that may be replaced.
     """
 
     instead: str
@@ -153,7 +153,7 @@ _ARGUMENTS = _Class(
 # These methods only set fields, which are copied from an object of transformers' class.
 _FILL_FIELDS = ("__init__", "__post_init__", "__setattr__", "set_")
 
-# Dispatch keys whose kernels a step runs.
+# torch's dispatch keys whose kernels run in a step
 _COMPUTING = (
     "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeExplicitAutograd",
     "CompositeImplicitAutograd", "AutocastCPU", "AutocastCUDA",
@@ -245,12 +245,12 @@ def _check_modules(caller: str) -> None:
 
 
 def _origin(home: str, name: str | None) -> object:
-    """Return the module that an import names; None if it is no module, or not imported."""
+    """Return the module that an import names; None if the name is no module, or not imported."""
     return sys.modules.get(home if name is None else f"{home}.{name}")
 
 
 def _check_schedule(args: CheckedArguments, caller: str) -> None:
-    """Check that neither the selected schedule function nor the `*_lr_lambda` in it have been replaced."""
+    """Check that neither the selected schedule function nor a `*_lr_lambda` that it uses was replaced."""
     place = "transformers.optimization"
     table = _found(place, "TYPE_TO_SCHEDULER_FUNCTION")
     if not isinstance(table, dict):
@@ -298,7 +298,7 @@ def _found(place: str, name: str) -> object:
 
 
 def _is_original(value: object, package: str, name: str) -> bool:
-    """Return True if a file of `package` defines `value` as `name`, perhaps wrapped by that package."""
+    """Return True if a file of `package` defines `value` as `name`; wrappers from `package` are allowed."""
     if isinstance(value, type):
         module = value.__module__
         inside = module == package or module.startswith(package + ".")

@@ -29,8 +29,8 @@ _FIXED_TOKENS = {"cpu": 32, "cuda": 256}
 _USUAL_GPU = "H100"  # plans for an unknown GPU are compared by its predicted times
 _GATHER_FACTOR = 4  # multiplies _FIXED_TOKENS if micro-batches gather weights and reduce gradients
 # On a CPU, activations are kept instead of recomputed if they take at most this share of the bytes of
-# parameters, gradients and optimizer state. With adapters, whose state is small, the share is that of the
-# memory budget (docs/decisions.md).
+# parameters, gradients and optimizer state. Adapters have little state, so with adapters the share is
+# relative to the memory budget (docs/decisions.md).
 _KEPT_SHARE = 0.25
 # Adapter steps compute no gradients for the model's weights, so recomputing is a larger share of their time.
 _ADAPTER_FACTOR = 1.5
@@ -56,7 +56,7 @@ class PlanRequest:
     is_final: bool = False
 
     def budgets(self, device: str) -> list[int]:
-        """Return the token budgets to try: the largest useful one, halved until the longest conversation."""
+        """Return the token budgets to try: the largest useful budget, then halves, down to max_seqlen."""
         if self.token_budget is not None:
             return [self.token_budget]
         least = max(self.max_seqlen, 1)
@@ -80,7 +80,7 @@ class PlanRequest:
 class PreviousPlan(NamedTuple):
     """Choices of an earlier plan, which a new plan keeps.
 
-    token_budget and sync_each_batch: None to choose anew.
+    token_budget, sync_each_batch: None if the new plan chooses the value.
     """
 
     recompute: str
@@ -112,12 +112,15 @@ def choose_plan(
 ) -> MemoryPlan:
     """Return the fastest plan that fits. ValueError if none fits, with flag changes that would fit.
 
-    shape_of: returns the batch shape for a token budget. On a GPU, only speed decides. On a CPU, whose memory
-    is shared with other programs, speed decides only the token budget. The recompute policy is then the
-    fastest whose activations take at most a quarter of the bytes of parameters, gradients and optimizer state
-    (with adapters: of the memory budget). If there is none, choose the last policy before `block` that fits,
-    or `block`. If the user left sync_each_batch open and a step has several micro-batches, gradients are
-    reduced once per step, provided that this fits.
+    shape_of: returns the batch shape for a token budget.
+
+    On a GPU, only speed decides. On a CPU, whose memory is shared with other programs, speed decides only the
+    token budget. The recompute policy is then the fastest whose activations take at most a quarter of the
+    bytes of parameters, gradients and optimizer state (with adapters: of the memory budget). If no policy
+    does, it is the slowest fitting policy other than `block`, or else `block`.
+
+    If the user left sync_each_batch open and a step has several micro-batches, gradients are reduced once per
+    step, provided that this fits.
     """
     plans = [
         plan_memory(request.reduced(setting, work), policy, budget, work)
@@ -126,7 +129,8 @@ def choose_plan(
         for policy in request.policies()
     ]
     fitting = [plan for plan in plans if memory.holds(plan)]
-    if not fitting and request.sync_each_batch is None:  # with few units, one reduction may need less memory
+    # with few units, one reduction per step may need less memory
+    if not fitting and request.sync_each_batch is None:
         fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
     if not fitting:
         raise ValueError(_refusal(min(plans, key=lambda plan: plan.total), request, shape_of, memory))

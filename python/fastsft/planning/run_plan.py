@@ -21,10 +21,10 @@ from fastsft.data.token_rows import TokenRows
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Counts of a run.
+    """A run's numbers of micro-batches, steps, epochs and rows.
 
     micro_batches: transformers' micro-batches per rank in an epoch. max_steps, num_epochs: totals of the run.
-    num_samples: rows that are trained on in all, over all ranks.
+    num_samples: rows that all ranks train on in the whole run; a row counts once per epoch.
     """
 
     micro_batches: int
@@ -35,7 +35,7 @@ class RunPlan:
 
     @classmethod
     def of(cls, args: TrainingArguments, num_rows: int) -> RunPlan:
-        """Compute the counts from the arguments and the number of rows.
+        """Compute the numbers from the arguments and the row count.
 
         ValueError if there is no full batch.
         """
@@ -130,7 +130,7 @@ def packing_summary(
 
 
 class LongestRows(NamedTuple):
-    """Upper bounds for all steps. tokens, labels: of a row. step_tokens: of a rank in a step."""
+    """Upper bounds for all steps. tokens, labels: in a row. step_tokens: tokens of a rank in a step."""
 
     tokens: int
     labels: int
@@ -138,7 +138,7 @@ class LongestRows(NamedTuple):
 
 
 def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
-    """Return the bounds over the rows that have targets, as if one step drew the longest rows together."""
+    """Return the bounds over all rows that have targets, as if one step drew the longest rows."""
     has_targets = rows.target_counts > 0
     lengths, labels = rows.lengths[has_targets], rows.target_counts[has_targets]
     if not len(lengths):

@@ -15,10 +15,10 @@ from fastsft.planning.memory_plan import MemoryPlan
 
 _KERNEL_GAP = 1.4e-6  # seconds between two kernels in a stream
 _KERNELS_PER_LAYER = 36
-# Gradients are accumulated in the GEMM kernel that computes them. These are the shares of the memory traffic,
-# for adding and for writing them, that the GEMM does not hide.
+# Gradients are accumulated in the GEMM kernel that computes them, which hides a part of their memory traffic.
+# These shares of the traffic, for adding to gradients and for writing them, are not hidden.
 _ADD_SHARE, _WRITE_SHARE = 0.55, 0.4
-_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto", which is measured only later, counts as flash2
+_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" counts as flash2, since kernels are measured only later
 _CAP = "attn_logit_softcapping"
 _BACKWARD = 2 / 3  # share of the backward pass in a micro-batch's computation
 
@@ -204,7 +204,7 @@ class _Model:
     def accumulated_bytes(self) -> float:
         """Bytes that a micro-batch reads and writes to accumulate gradients.
 
-        On one rank, GEMMs add to gradients of the compute dtype themselves.
+        On one rank, the GEMMs themselves add to the gradients if these have the compute dtype.
         """
         in_products = self.ranks == 1 and self.state.grad_dtype == self.state.compute_dtype
         if self.state.grad_dtype == "float32" or in_products:
@@ -215,7 +215,7 @@ class _Model:
     def optimizer_bytes(self) -> float:
         """Bytes that a rank's optimizer update reads and writes.
 
-        They are those of master weights, optimizer state, gradients (also for their norm) and compute
+        The update moves master weights, optimizer state, gradients (a second time for their norm) and compute
         weights.
         """
         gradient = self.state.grad_itemsize

@@ -13,10 +13,10 @@ from html import escape
 from itertools import accumulate, pairwise
 
 WIDTH = 760
-NARROW = 380  # chart width for the screen of a phone
+NARROW = 380  # chart width for phone screens
 LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 42
 _LABEL_ROOM = 62
-_LABELLED = 200  # only charts of at least this height have labels at their epochs
+_LABELLED = 200  # charts below this height have no epoch labels
 _FONT: dict[str, object] = {"font_family": "system-ui,sans-serif", "font_size": 12}
 _BARS_LEFT, _BARS_RIGHT, _BARS_TOP, _BARS_BOTTOM = 54, 480, 20, 120
 
@@ -225,7 +225,7 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8) -> s
 
 @dataclass(frozen=True)
 class Bar:
-    """How many rows have a value in [begin, end)."""
+    """A bar: the number of rows with a value in [begin, end)."""
 
     begin: int
     end: int
@@ -233,7 +233,7 @@ class Bar:
 
 
 def bar_chart(title: str, bars: Sequence[Bar], most: int) -> str:
-    """Return the chart as SVG: row counts over token counts. most: where the token axis ends."""
+    """Return the chart as SVG: row counts over token counts. most: the right end of the token axis."""
     columns = "".join(_columns(bars))
     axes = _bar_axes(bars, title.lower(), most)
     return _element("svg", columns + axes, viewBox="0 0 480 150", role="img", aria_label=title)

@@ -71,7 +71,7 @@ def console_line(logs: dict[str, Any]) -> str:
 
 
 def readable_line(logs: dict[str, Any], step: int, width: int) -> str:
-    """Return a log entry for a reader, rounded, and wrapped to `width` columns of a terminal."""
+    """Return a log entry as rounded text, wrapped to `width` terminal columns."""
     texts = [f"{name} {_short(name, value)}" for name, value in logs.items() if name != "total_flos"]
     line = f"step {step}: {', '.join(texts)}"
     return textwrap.fill(line, max(width - 1, 20), subsequent_indent="    ", break_long_words=False)

@@ -82,7 +82,7 @@ _FEW = 40  # curves with at most this many points are not smoothed
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart. height: in pixels."""
+    """A chart with its title, lines and height [pixels]."""
 
     title: str
     lines: tuple[Line, ...]

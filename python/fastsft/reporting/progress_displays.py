@@ -73,7 +73,10 @@ def bar_format(status: Status, width: int) -> str:
 
 
 class ProgressLines(Display):
-    """Lines on standard output: log entries that scripts can parse, and after `#` time, step and speed."""
+    """Progress as lines on standard output:
+
+    a log entry that scripts can parse, then `#`, time, step and speed.
+    """
 
     def __init__(self) -> None:
         self._printed_at = time.monotonic()
@@ -93,7 +96,8 @@ class ProgressLines(Display):
 
 
 def _position(status: Status) -> str:
-    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""  # 0 outside `train`
+    # max_steps is 0 outside `train`
+    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S')}{step}"
 
 

@@ -123,9 +123,9 @@ def batch_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def process_line(args: TrainingArguments) -> list[str]:
-    """Return a line about the memory of the process so far, if training runs on a CPU.
+    """Return a line with the process's memory so far if training runs on a CPU, else no line.
 
-    The peak memory in the progress bar includes it.
+    The peak memory in the progress bar includes this memory.
     """
     if args.device.type != "cpu":
         return []
@@ -155,7 +155,7 @@ def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def packing_line(trainer: ReportedRun) -> str:
-    """Return count and size for micro-batches, the balance between ranks, and the padding avoided."""
+    """Return micro-batch count and size, the balance between ranks, and the avoided padding."""
     packed, rows = trainer.planner.packing(), trainer.train_rows
     if not rows.is_exact:
         return (
@@ -228,7 +228,7 @@ def argument_words(changed: dict[str, Any]) -> list[str]:
 
 
 def _usual(kind: type) -> dict[str, Any]:
-    """Return the default of each field, as an instance without arguments resolves it.
+    """Return each field's value in an instance that is made without arguments.
 
     If the class cannot be made without arguments, return the defaults in its definition.
     """

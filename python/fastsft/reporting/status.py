@@ -47,8 +47,8 @@ class Status:
     phase: str = ""
 
 
-# (name, priority, text) of fields in reading order. If space is scarce, fields with the highest number go
-# first.
+# The fields in reading order: (name, priority, text). If space is short, the field with the highest priority
+# number is left out first.
 _FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
     ("epoch", 6, "epoch {:.2f}".format),
     ("loss", 2, "loss {:.4g}".format),
@@ -74,7 +74,7 @@ class Display:
     """Base class for progress displays; each method handles one event."""
 
     def begin(self, status: Status, run: Run) -> None:
-        """Handle the begin of a training, at `status.step`."""
+        """Handle the start of training, at `status.step`."""
 
     def show(self, status: Status) -> None:
         """Handle the end of a step, or progress in a phase."""
@@ -83,10 +83,10 @@ class Display:
         """Handle a new entry of log_history."""
 
     def note(self, text: str, status: Status) -> None:
-        """Handle the begin of the phase that `text` names."""
+        """Handle the start of the phase that `text` names."""
 
     def end(self) -> None:
-        """Handle the end of a training, completed or not."""
+        """Handle the end of training, completed or not."""
 
 
 class ProgressEvents(Display):

@@ -119,16 +119,16 @@ class Work:
 def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float) -> float:
     """Return the mean FLOPs per token of a data set with `num_tokens` tokens.
 
-    num_pairs: the sum of the conversations' squared lengths. cost: from _C.conversation_cost. Its quadratic
-    part includes what attention's backward pass recomputes, which MFU by convention leaves out; so 6/7 of it
-    is counted.
+    num_pairs: the sum of the conversations' squared lengths. cost: from _C.conversation_cost. The quadratic
+    cost includes the work that attention's backward pass repeats. By convention, MFU leaves repeated work
+    out, so only 6/7 of the quadratic cost is counted.
     """
     linear, quadratic = cost[:2]
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
 
 
 class HasRows(Protocol):
-    """The part of a Trainer with training data that `work_of` reads."""
+    """The parts of a Trainer that `work_of` reads; the Trainer has training data."""
 
     @property
     def args(self) -> TrainingArguments: ...

@@ -1,6 +1,6 @@
 """Functions that only early releases of FastChat's train.py had (v0.1, some until v0.2.26).
 
-They take tokenizers and models of transformers.
+The functions take transformers' tokenizers and models.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def _mask_targets(
 ) -> None:
     """Set the labels of the speaker "human" in `target` ([length], changed in place) to IGNORE_INDEX.
 
-    tokenized_lens, speakers, s_ids: number of tokens, speaker and ids of each sentence. The first sentence
-    begins after `header_len` tokens. A sentence whose ids differ from the target is masked in the same way,
-    with a warning.
+    tokenized_lens, speakers, s_ids: token count, speaker and ids of each sentence. The first sentence begins
+    after `header_len` tokens. If a sentence's ids differ from the target, a warning is logged, and the
+    sentence is treated like the others.
     """
     begin, size = header_len, target.shape[0]
     for length, speaker, ids in zip(tokenized_lens, speakers, s_ids, strict=False):

@@ -47,7 +47,7 @@ class _EventFile:
         from torch.utils.tensorboard import summary
 
         self._event = event_pb2.Event
-        self._forms: Any = summary  # Any, because it has no type annotations
+        self._forms: Any = summary  # Any: TensorBoard's `summary` module has no type annotations
         directory.mkdir(parents=True, exist_ok=True)
         own = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
         self._records = RecordWriter(NewFile(directory / f"events.out.tfevents.{own}"))

@@ -13,10 +13,10 @@ _AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.
 
 
 def near_flag(name: str, names: Iterable[str]) -> str | None:
-    """Return the known flag with a name similar to `name`; None if there is none. No name has leading dashes.
+    """Return the known flag whose name is similar to `name`; None if there is none. Names lack the dashes.
 
-    Names are similar if they differ by a few typing errors, of which longer names may have more, or if `name`
-    has several words that occur in only one known flag.
+    Two names are similar if they differ by a few typing errors, and longer names may have more of them.
+    `name` is also similar if it has several words and they occur together in exactly one known flag.
     """
     given = name.replace("-", "_")
     flags = sorted({flag.replace("-", "_") for flag in names})

@@ -96,10 +96,10 @@ class DataclassParser(ArgumentParser):
     ) -> tuple[Any, ...]:
         """Return an instance of each dataclass, in order. args: words to parse; default: `sys.argv[1:]`.
 
-        Words of files are parsed before the command line. These are the file that is named like the program
-        with the suffix `.args`, or `args_filename`, and the files that the flag `args_file_flag` names. If
-        arguments were added to the parser itself, their namespace follows the instances. ValueError for
-        unknown options, unless `return_remaining_strings` is True; they are then appended to the result.
+        Words in argument files are parsed before the command line. The argument files are `args_filename`, by
+        default the program's path with the suffix `.args`, and the files that the flag `args_file_flag`
+        names. If arguments were added to the parser itself, their namespace follows the instances. ValueError
+        for unknown options, unless `return_remaining_strings` is True; they are then appended to the result.
         """
         files = _default_files(look_for_args_file, args_filename)
         namespace, remaining = self.parse_values(args, files, args_file_flag)
@@ -152,7 +152,10 @@ class DataclassParser(ArgumentParser):
         return namespace, remaining
 
     def _get_option_tuples(self, option_string: str) -> Any:
-        """Do not complete another trainer's flag: `--chat_template` does not mean --chat_template_name."""
+        """Return the flags that an abbreviation may mean; none if the word is another trainer's flag.
+
+        For example, `--chat_template` must not become --chat_template_name.
+        """
         matches = super()._get_option_tuples(option_string)
         name = option_string.partition("=")[0].lstrip("-").replace("-", "_")
         return [] if len(matches) == 1 and about_foreign(name) is not None else matches
@@ -221,7 +224,7 @@ class DataclassParser(ArgumentParser):
 
 
 def _program() -> str | None:
-    """Return the command that runs one of fastsft's own scripts; None for others, which argparse names."""
+    """Return the command that runs one of fastsft's own scripts; None for other programs."""
     path = Path(sys.argv[0]) if sys.argv else Path()
     ours = Path(fastsft.__file__).parent
     return f"python -m fastsft.{path.stem}" if path.suffix == ".py" and path.parent == ours else None

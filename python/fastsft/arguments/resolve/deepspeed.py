@@ -1,4 +1,4 @@
-"""Resolves `--deepspeed`: reads a DeepSpeed file as settings of the engine, without importing DeepSpeed.
+"""Resolves `--deepspeed`: translates a DeepSpeed file into engine settings, without importing DeepSpeed.
 
 Values in the file must be "auto", or equal to the values of their flags. The rules are in
 docs/spec/trainer_arguments.md, section 8.

@@ -98,8 +98,8 @@ _SWITCHED = {
 def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return `config` with the usual names of settings.
 
-    Keys are dropped if they are None, switched off, or "auto" without a rule for it. ValueError if two names
-    of a setting have different values.
+    A setting is dropped if it is None, switched off, or "auto" without a rule that resolves "auto".
+    ValueError if two names of one setting have different values.
     """
     plain = {
         name: section
@@ -109,7 +109,7 @@ def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = 
     bf16 = plain.pop("bfloat16", None)
     if bf16 is not None:
         plain.setdefault("bf16", bf16)
-    if isinstance(plain.get("zero_optimization"), bool):  # as in DeepSpeed's first releases
+    if isinstance(plain.get("zero_optimization"), bool):  # the first DeepSpeed releases had a boolean here
         plain["zero_optimization"] = {"stage": int(plain["zero_optimization"])}
     if isinstance(plain.get("zero_optimization"), dict):
         plain["zero_optimization"] = _zero_settings(plain["zero_optimization"], environ)
@@ -181,9 +181,9 @@ def check_formats(config: dict[str, Any]) -> None:
 
 
 def offload(zero: dict[str, Any]) -> dict[str, bool]:
-    """Return whether the states `optimizer` and `param` are offloaded.
+    """Return, for `optimizer` and `param`, whether that state is offloaded.
 
-    ValueError for other devices than cpu.
+    ValueError for devices other than cpu.
     """
     offloaded = {}
     for kind, old in (("optimizer", "cpu_offload"), ("param", "cpu_offload_params")):

@@ -35,7 +35,8 @@ _CONDITIONS = (
     Condition("save_total_limit", lambda args: args.save_strategy != "no", "--save_strategy no saves none"),
     Condition(
         "logging_steps",
-        lambda args: "steps" in (args.logging_strategy, args.eval_strategy),  # default of eval_steps
+        # logging_steps is also the default of eval_steps
+        lambda args: "steps" in (args.logging_strategy, args.eval_strategy),
         f"{_READ_WITH} --logging_strategy steps",
     ),
     Condition("num_train_epochs", lambda args: args.max_steps <= 0, "--max_steps says how long the run is"),
@@ -62,7 +63,7 @@ _CONDITIONS = (
 
 
 def warn_idle_flags(args: ArgumentFields) -> None:
-    """Warn of each field that was given another value than None and whose condition is not met."""
+    """Warn of each given field whose value is not None and whose condition is not met."""
     given = given_fields(args)
     for condition in _CONDITIONS:
         for name in condition.names.split():

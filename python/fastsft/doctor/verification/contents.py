@@ -130,7 +130,7 @@ def check_tokenizer(subject: ExaminedDirectory) -> str:
 def _other_id(name: str, config: dict[str, Any], tokenizer: Tokenizer) -> str:
     """Return a line if config.json and the tokenizer have different ids for the token `name`, else "".
 
-    If one of them has no id, this is no difference.
+    A missing id does not count as a difference.
     """
     configured, own = config.get(name), getattr(tokenizer, name)
     listed = configured if isinstance(configured, list) else [configured]

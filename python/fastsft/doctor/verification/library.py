@@ -54,7 +54,7 @@ def _opened(subject: ExaminedDirectory, here: str) -> PreTrainedModel:
         return empty_of(
             lambda: AutoModelForCausalLM.from_config(config, dtype=torch.float32), f"transformers {here}"
         )
-    except Exception as error:  # libraries raise any class
+    except Exception as error:  # libraries may raise any exception
         raise ProblemError(f"transformers {here} does not open it: {first_line(error)}", _WAY_OUT) from None
 
 
@@ -75,7 +75,7 @@ def _scale(owner: Any, name: str) -> float:
 
 
 def _positions(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """Return a line for each tensor with rotary frequencies that differ from those in fastsft's engine."""
+    """Return a line for each tensor of rotary frequencies that differs between transformers and fastsft."""
     import torch
 
     reference = _rotations(opened)
@@ -131,7 +131,7 @@ def _tokenizer(subject: ExaminedDirectory) -> list[str]:
 
     try:
         reference = AutoTokenizer.from_pretrained(subject.directory, local_files_only=True)
-    except Exception as error:  # libraries raise any class
+    except Exception as error:  # libraries may raise any exception
         return [f"AutoTokenizer: {first_line(error)}"]
     own = subject.tokenizer
     return [
