@@ -93,7 +93,7 @@ class DeepSpeedPlan:
 
 
 def strategies() -> dict[str, bool]:
-    """Return the engine's sharding strategies; the value is True for those that shard within nodes."""
+    """Return the engine's sharding strategies: True for a strategy that shards only within nodes."""
     from fastsft import _C
 
     return _C.strategies()

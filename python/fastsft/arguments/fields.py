@@ -192,7 +192,7 @@ class ArgumentFields(
         return process_log_level(self.log_level if self.should_log else self.log_level_replica)
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of warm-up steps; if it is given as a fraction of the training steps, round up.
+        """Return the number of warm-up steps; a fraction of the training steps is rounded up.
 
         See docs/spec/trainer_semantics.md, section 12.
         """

@@ -99,7 +99,7 @@ def _snapshot(source: object) -> dict[str, Any]:
 def _is_unchanged(source: object, seen: Mapping[str, Any]) -> bool:
     """True if no attribute has changed since the snapshot `seen`.
 
-    The function is called after every event, so it compares identities where possible, which is fast.
+    The function runs after every event. To be fast, it compares identities if possible.
     """
     return all(value is seen.get(name) or (isinstance(value, list | dict) and value == seen.get(name))
                for name, value in vars(source).items())  # fmt: skip
@@ -151,7 +151,7 @@ def _before_post_init(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_trackers(report_to: str | Iterable[str] | None) -> list[str]:
-    """Drop trackers that fastsft lacks, because transformers 4.x selects all installed ones by default."""
+    """Drop trackers that fastsft lacks; transformers 4.x selects all installed trackers by default."""
     requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
     others = [name for name in requested if name not in trackers() and name not in ("none", "all")]
     if others:

@@ -1,8 +1,8 @@
 """Converts the values of fields from Python objects, JSON and text, and checks their ranges.
 
-The command line parser converts its own words, but scripts and notebooks may pass any object. Text means the
-same as on the command line ("False" is False). A value of a wrong type or range is an error here, before it
-can cause one in the engine.
+The command line parser converts its own words, but scripts and notebooks may pass any object. Text has the
+same meaning as on the command line ("False" is False). Wrong types and ranges are errors in this module,
+before they can cause errors in the engine.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _NONE_IS_OFF = ("eval_delay", "max_grad_norm")
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-# _ENUM_FIELDS: fields that are enumerations in transformers. _MEMBER_NAMES: the names of those members whose
-# names are not their values in capitals.
+# _ENUM_FIELDS: fields that are enumerations in transformers. _MEMBER_NAMES: transformers' names of members
+# that are not their values in capitals.
 _ENUM_FIELDS = (
     "eval_strategy", "logging_strategy", "save_strategy", "lr_scheduler_type", "optim", "hub_strategy",
 )  # fmt: skip

@@ -49,9 +49,9 @@ class EventValues(TypedDict, total=False):
 class TrainerCallback:
     """Base of callbacks, with the events of transformers' TrainerCallback. Its methods do nothing.
 
-    Methods take (args, state, control, **kwargs). A control that they return replaces the current one. args:
-    fastsft.TrainingArguments, annotated as Any because scripts annotate it with their own classes. kwargs:
-    `EventValues`. Callbacks need not derive from this class, and may lack methods.
+    Methods take (args, state, control, **kwargs). If a method returns a control, this control replaces the
+    current control. args: fastsft.TrainingArguments; the annotation is Any because scripts use their own
+    argument classes. kwargs: `EventValues`. Callbacks need not derive from this class, and may lack methods.
     """
 
     def on_init_end(
@@ -102,7 +102,7 @@ class TrainerCallback:
     def on_step_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called after the step, when `global_step` counts it."""
+        """Called after the step, when `global_step` includes the step."""
 
     def on_prediction_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]

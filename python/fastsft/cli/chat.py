@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 class Talk:
-    """A conversation with a model in the terminal; `/reset` begins a new one."""
+    """A conversation with a model in the terminal; `/reset` begins a new conversation."""
 
     def __init__(self, model: ChatModel, args: argparse.Namespace) -> None:
         self._model, self._args = model, args

@@ -14,7 +14,7 @@ from fastsft.runtime.terminal import fitted, visible
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse's parser, but it accepts no abbreviated options and prints errors without usage lines."""
+    """argparse's parser without abbreviated options, whose error messages have no usage lines."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -34,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
         return parsed
 
     def refuse(self, unknown: Sequence[str]) -> None:
-        """Exit with an error that names the arguments in `unknown`; do nothing if there are none."""
+        """Exit with an error that names the arguments in `unknown`; do nothing if `unknown` is empty."""
         if unknown:
             options = [arg for arg in unknown if arg.startswith("-")] or unknown  # without their values
             self.error(f"unknown: {', '.join(map(self._with_nearest, options))}")

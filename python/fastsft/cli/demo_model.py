@@ -53,7 +53,7 @@ def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
 
 
 def tokenizer_config(model_max_length: int) -> dict[str, Any]:
-    """Return tokenizer_config.json for a LlamaTokenizer that adds <s> before a text, and nothing after it."""
+    """Return tokenizer_config.json for a LlamaTokenizer that adds <s> before a text, but nothing after."""
     tokens = {
         str(index): {
             "content": token,

@@ -199,7 +199,7 @@ def _model(args: argparse.Namespace) -> CausalLM:
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:
-    """Return the data sheet of --gpu, and set --memory to that GPU's memory if it was not given."""
+    """Return the data sheet of --gpu. If --memory is not given, set it to that GPU's memory."""
     if args.gpu is None:
         return None
     if args.device == "cpu":

@@ -74,9 +74,9 @@ class Examined:
 class ExaminedRun(Examined):
     """A run before training.
 
-    values: the parsed value of each flag. ranks: how many ranks will train. records: number of records
-    to read from each data file. given: where each given flag comes from. rows: the rows made from the records
-    that were read. has_all_rows: True if those are all records.
+    values: the parsed value of each flag. ranks: number of ranks that will train. records: number of records
+    to read from each data file. given: the source of each given flag. rows: the rows made from the records
+    that were read. has_all_rows: True if all records were read.
     """
 
     values: dict[str, Any]
@@ -120,7 +120,7 @@ class ExaminedRun(Examined):
 
 @dataclass
 class ExaminedDirectory(Examined):
-    """A directory with a model, an adapter or a checkpoint. trusts_code: True if its own code may run."""
+    """A directory with a model, an adapter or a checkpoint. trusts_code: True if the model's code may run."""
 
     directory: Path
     model: CausalLM | None = None

@@ -49,7 +49,7 @@ def args_file() -> Path | None:
 
 
 def parse_argv(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all flag values, and for each given flag where it comes from.
+    """Return all flag values, and the source of each given flag.
 
     ValueError for unknown arguments; OSError if a --config file cannot be read.
     """
@@ -86,7 +86,7 @@ def check_configuration(run: ExaminedRun) -> str:
 def _resolved(kind: type[T], run: ExaminedRun, refusals: list[str]) -> T | None:
     """Return an instance of `kind` without the refused flags, and add errors to `refusals`.
 
-    None if an error names no given flag, so that it is unknown which flag to leave out.
+    None if an error names no given flag: the flag to leave out is then unknown.
     """
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     own = {name: run.values[name] for name in fields}

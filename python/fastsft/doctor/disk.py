@@ -89,7 +89,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def check_checkpoints(run: ExaminedRun) -> str:
-    """Describe what a run with these flags does with existing checkpoints."""
+    """Describe how a run with these flags treats existing checkpoints."""
     from fastsft import _C
 
     _place(run)

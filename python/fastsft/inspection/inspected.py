@@ -33,10 +33,9 @@ class InspectedToken:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a row's text whose tokens are all of one kind.
+    """A part of a row's text whose tokens are all of the same kind.
 
-    kind: "context", "learned", "end" (a stop token that is a target) or "cut" (beyond the most tokens of a
-    row).
+    kind: "context", "learned", "end" (a stop token that is a target) or "cut" (beyond the row length limit).
     """
 
     text: bytes
@@ -177,7 +176,7 @@ class InspectedData:
 
     @property
     def is_learnable(self) -> bool:
-        """True if training would start, because there are targets and no record stops the run."""
+        """True if training would start: there are targets, and no record stops the run."""
         return self.report.num_learned > 0 and self.num_faults == 0
 
     @property

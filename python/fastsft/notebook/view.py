@@ -129,7 +129,7 @@ def view_for(plot: bool) -> View:
 
 
 class LossPlot:
-    """A run's curves, which a notebook shows as a drawing. svg: its SVG elements, one for each panel."""
+    """A run's curves, which a notebook shows as a drawing. svg: an SVG element for each panel."""
 
     def __init__(self, log_history: Iterable[Mapping[str, Any]]) -> None:
         self.history = LossHistory.of(log_history)

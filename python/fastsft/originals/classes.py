@@ -19,7 +19,7 @@ LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", 
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
 # In these modules, transformers copies methods of a base class into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."
-# Options of torch's checkpoint that affect how it saves tensors, not what it computes.
+# Options of torch's checkpoint that affect how tensors are saved, but not the results.
 _SAVING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
 # Name prefixes of functions that only query the machine or print warnings. Replacing such a function changes
 # no result.
@@ -31,7 +31,7 @@ _ABSENT = object()
 class Method(NamedTuple):
     """A replaced method, constant or function.
 
-    where: module, class and name. value: the current value; None if it was deleted.
+    where: module, class and name. value: the current value; None if a script deleted the attribute.
     """
 
     where: str
@@ -176,7 +176,7 @@ def _is_generated(function: object, home: str) -> bool:
 
 
 def _parts(value: object) -> list[object]:
-    """Return the functions in a class attribute; the attribute itself if it is no known wrapper."""
+    """Return the functions in a class attribute; the attribute itself if its type is no known wrapper."""
     if isinstance(value, property):
         return [part for part in (value.fget, value.fset, value.fdel) if part is not None]
     if isinstance(value, functools.cached_property):
@@ -264,7 +264,7 @@ def replaced_functions(module: str) -> Iterator[Method]:
 
 
 def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
-    """Return True if a callable comes from none of the `places` from which the file imports it."""
+    """Return True if a callable comes from none of the `places` from which the module's file imports it."""
     if not callable(value):
         return False
     if isinstance(value, functools.partial) and set(value.keywords) <= _SAVING and not value.args:

@@ -77,7 +77,7 @@ def _leads_to(function: object, module: str, qualname: str, expected: list[CodeT
 
 
 def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
-    """Return True if one of `decorators` makes wrappers such as `function`."""
+    """Return True if one of the named `decorators` makes wrappers with the code of `function`."""
     # Dynamo's wrapper of Module.__init__, which only counts modules.
     if is_written_in(function, "torch._dynamo.mutation_guard"):
         return True

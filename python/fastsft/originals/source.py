@@ -212,7 +212,7 @@ def has_written_defaults(function: FunctionType, module: str) -> bool:
 
 @functools.cache
 def _arguments(module: str, line: int) -> ast.arguments | None:
-    """Return the parameters of the def whose first line (or decorator) is `line`; None if there is none."""
+    """Return the parameters of the definition whose first line (or decorator) is `line`; else None."""
     text = _header(source_of(module).lines[line - 1 :])
     for ending in ("", "\n pass"):
         try:

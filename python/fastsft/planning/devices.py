@@ -83,8 +83,8 @@ PCIE_LINK = 25e9  # bytes/s to another GPU without NVLink
 class Gpu:
     """Data sheet of a GPU.
 
-    flops: dense bfloat16 FLOP/s. bandwidth: memory bytes/s. memory: approximate bytes that torch sees.
-    link: NVLink bytes/s to another GPU in one direction; 0: PCIe.
+    flops: dense bfloat16 FLOP/s. bandwidth: memory bytes/s. memory: approximate bytes that torch sees. link:
+    NVLink bytes/s to another GPU in each direction; 0 if the GPU has only PCIe.
     """
 
     name: str

@@ -40,12 +40,11 @@ BatchShapeOf = Callable[[int], BatchShape]
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Inputs of the planner. It chooses recompute if "auto", and token_budget and sync_each_batch if None.
+    """Inputs of the planner, which chooses every value that the user left open ("auto" or None).
 
-    max_seqlen: tokens of the longest conversation, which is never split between micro-batches.
-    step_tokens: tokens of one rank in one step. sync_each_batch: True to reduce gradients in every
-    micro-batch. is_final: True if sync_each_batch was chosen by an earlier plan; it is then kept even if a
-    step has only one micro-batch.
+    max_seqlen: tokens of the longest conversation, which is never split between micro-batches. step_tokens: a
+    rank's tokens in a step. sync_each_batch: True to reduce gradients in every micro-batch. is_final: True if
+    an earlier plan chose sync_each_batch; the choice is then kept even if a step has only one micro-batch.
     """
 
     recompute: str = "auto"
@@ -152,9 +151,9 @@ def _reduced_once(plan: MemoryPlan) -> MemoryPlan:
 
 
 def _step_time(plan: MemoryPlan) -> float:
-    """Return the plan's time per token, to compare plans of one device.
+    """Return the plan's time per token, to compare plans for the same device.
 
-    On a GPU these are predicted seconds. Without a prediction, it is the estimated time relative to a plan
+    On a GPU, the times are predicted seconds. Without a prediction, they are estimates relative to a plan
     without recomputing and without fixed work per micro-batch.
     """
     if plan.setting.device == "cuda" and not why_not(plan):

@@ -94,7 +94,7 @@ def single_step(
     """Plan this rank's part of a step with all rows in `native`.
 
     native: rows ordered by micro-batch, then by rank. micro_batches: number of transformers' micro-batches
-    per rank, all of one size. Other arguments are as in `step_source`.
+    per rank; all have the same size. Other arguments are as in `step_source`.
     """
     source = _C.StepSource(
         native.lengths(),
@@ -149,7 +149,7 @@ def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
 
 
 class EpochGroups:
-    """The steps of one rank in an epoch. source: from `step_source`; None if `plan` is not called."""
+    """A rank's steps in an epoch. source: from `step_source`; None if `plan` is not called."""
 
     def __init__(
         self, args: TrainingArguments, rows: TokenRows, epoch: int, source: _C.StepSource | None

@@ -77,7 +77,7 @@ def _decaying_sums(values: tuple[float, ...], keep: float) -> list[float]:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve and how it is drawn.
+    """A curve with its name and drawing style.
 
     has_marks: True to draw a dot at every point, for curves with few points.
     """
@@ -268,7 +268,7 @@ def _bar_axes(bars: Sequence[Bar], name: str, most: int) -> str:
 def _element(name: str, content: str = "", /, **attributes: object) -> str:
     """Return an SVG element.
 
-    Floats are written with one decimal, as coordinates. In attribute names, `_` becomes `-`.
+    Floats are coordinates, and are written with one decimal. In attribute names, `_` becomes `-`.
     """
     texts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{f"{value:.1f}" if isinstance(value, float) else value}"'

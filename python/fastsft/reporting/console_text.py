@@ -60,7 +60,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def console_line(logs: dict[str, Any]) -> str:
-    """Return a log entry as transformers 4.x prints it: a dictionary with rounded loss and epoch."""
+    """Return a log entry in the form of transformers 4.x: a dictionary with rounded loss and epoch."""
     places = {"loss": 4, "epoch": 2}
     shown = {
         name: round(value, places[name]) if name in places and value is not None else value

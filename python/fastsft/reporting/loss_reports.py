@@ -36,9 +36,10 @@ _PICTURE_INCHES, _DOTS_PER_INCH = 9.0, 110
 
 
 class LossReports(TrainerCallback):
-    """Callback that writes the curves at saves and at a run's end, even an early end.
+    """Callback that writes the curves at each save and when a run ends, even if it ends early.
 
-    Only global rank 0 writes, and only with --plot_loss. If the files cannot be written, one warning says so.
+    Only global rank 0 writes, and only with --plot_loss. If the files cannot be written, a single warning is
+    printed.
     """
 
     def __init__(self, title: str, model: str = "") -> None:

@@ -99,8 +99,8 @@ class Progress(TrainerCallback):
     def phase(self, name: str, detail: str = "") -> Iterator[Callable[[int, int], None]]:
         """Time work between steps, such as `evaluating`; yield a function (done, total) that shows progress.
 
-        The time is not counted as step time. The mean over phases of one name is used to predict the time
-        left.
+        The time does not count as step time. The mean time of the phases with the same name is used to
+        predict the remaining time.
         """
         self._on_displays(lambda display: display.note(f"{name} {detail}".strip(), self.status))
         self._set_phase(name)

@@ -83,11 +83,11 @@ class ReportedRun(Protocol):
 
     @property
     def train_dataset(self) -> object:
-        """The training data as the user passed it."""
+        """The training data, in the form that the user passed to the Trainer."""
 
     @property
     def eval_dataset(self) -> object:
-        """The evaluation data as the user passed it; None if there is no evaluation."""
+        """The evaluation data, in the form that the user passed to the Trainer; None without evaluation."""
 
     @property
     def train_rows(self) -> TokenRows:

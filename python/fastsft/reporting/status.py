@@ -20,7 +20,7 @@ _SIGNAL_BASE = 128  # a run that a signal stopped exits with 128 + the signal's 
 
 @dataclass(frozen=True)
 class Run:
-    """Constants of a run: its output directory, and the log_history that it begins with if resumed."""
+    """Constants of a run: its output directory, and the log_history at its start (not empty if resumed)."""
 
     output_dir: str
     log_history: list[dict[str, Any]]
@@ -62,7 +62,7 @@ _FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
 
 
 def status_text(status: Status, width: int) -> str:
-    """Return the most important fields that fit into `width` characters, but at least one."""
+    """Return the most important fields that fit into `width` characters, but at least a single field."""
     values = [(priority, text, getattr(status, name)) for name, priority, text in _FIELDS]
     shown = [(priority, text(value)) for priority, text, value in values if value is not None and text(value)]
     while len(shown) > 1 and len(", ".join(text for _, text in shown)) > width:

@@ -69,7 +69,7 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run began, until now or until it ended."""
+        """Seconds since the run began; constant after the run's end."""
         return (self._clock() if self._ended is None else self._ended) - self.started
 
     def seconds_per_step(self) -> float | None:
@@ -106,7 +106,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs to train on one token, and the peak FLOP/s of all devices together."""
+    """The FLOPs of training on a token, and the peak FLOP/s of all devices together."""
 
     flops_per_token: float
     peak_flops: float

@@ -26,7 +26,7 @@ _BEGIN, _END = "### ", "\n"
 
 
 def safe_save_model_for_hf_trainer(trainer: Trainer, output_dir: str) -> None:
-    """Gather the whole model on every rank, and save it on rank 0.
+    """Gather the whole model on every rank, and save the model on rank 0.
 
     `trainer_save_model_safe` writes the same weights with less memory, unit by unit.
     """

@@ -67,7 +67,8 @@ def is_original(name: str, value: object) -> bool:
         original = look_up(name)
     except ImportError:
         return False
-    # transformers replaces its module object in sys.modules if it is imported again, so files are compared.
+    # If transformers is imported again, the library replaces its module object in sys.modules, so files are
+    # compared instead of module objects.
     if isinstance(value, ModuleType) and isinstance(original, ModuleType):
         return (value.__name__, value.__file__) == (original.__name__, original.__file__)
     return value is original

@@ -95,7 +95,10 @@ def refuse_reader() -> None:
 
 
 def _replaced_parts(name: str, owner: object) -> Iterator[tuple[str, object]]:
-    """Yield the name and new value of each replaced part: the class itself, or methods of it or its bases."""
+    """Yield the name and new value of each replaced part:
+
+    the class itself, or its own or inherited methods.
+    """
     if not isinstance(owner, type) or not is_class_of(owner, "transformers"):
         yield name, owner
         return

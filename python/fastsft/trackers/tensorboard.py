@@ -35,8 +35,8 @@ class _EventFile:
     """A new event file in a local directory, written through an open file descriptor.
 
     TensorBoard's own writer opens the file by name for each write, and would follow a link that another user
-    has put there. begin: first step from which TensorBoard hides the values of earlier event files; None
-    hides nothing.
+    has put in its place. begin: first step from which TensorBoard hides the values of earlier event files;
+    None hides nothing.
     """
 
     _numbers = itertools.count()

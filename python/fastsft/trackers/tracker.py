@@ -127,7 +127,7 @@ class Tracker(TrainerCallback):
             self.make_room()
 
     def make_room(self) -> None:
-        """Stop owning the library's current run, so that another tracker may begin its own."""
+        """Stop owning the library's current run, so that another tracker may begin a run."""
         if Tracker._current.get(self.name) is self:
             del Tracker._current[self.name]
 

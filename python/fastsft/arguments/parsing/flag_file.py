@@ -27,7 +27,7 @@ class Written(NamedTuple):
 
 
 def read_flag_file(path: str | Path) -> dict[str, Any]:
-    """Read a .yaml, .yml or .json file that contains one object; return its values by key.
+    """Read a .yaml, .yml or .json file that contains a single object; return its values by key.
 
     Numbers and dates in YAML become `Written`. ValueError if the file is missing or contains something else.
     """

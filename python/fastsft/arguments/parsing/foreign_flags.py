@@ -187,7 +187,7 @@ def is_of_lora(name: str) -> bool:
 
 
 def about_foreign(name: str) -> str | None:
-    """Return a hint for another trainer's flag: the flag to use here, or why there is none.
+    """Return a hint for another trainer's flag: the flag to use in fastsft, or why fastsft has none.
 
     None for a name that no other trainer has. name: without leading dashes, words joined by `_`.
     """

@@ -34,7 +34,7 @@ def parse_bool(word: str | bool) -> bool:
 
 
 def _bool_or_word(word: str | bool) -> str | bool:
-    """Convert a word for a `str | bool` field to a boolean if `parse_bool` accepts it; else return it."""
+    """Convert a word for a `str | bool` field to a boolean if `parse_bool` accepts the word."""
     try:
         return parse_bool(word)
     except ArgumentTypeError:

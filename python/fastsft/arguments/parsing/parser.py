@@ -131,8 +131,7 @@ class DataclassParser(ArgumentParser):
         """Return all field values, before instances are made, and the words that no option accepts.
 
         args: words to parse; default: `sys.argv[1:]`. files: files with words that are parsed first; missing
-        files are skipped. Afterwards `self.given` has the fields that were given, and where each value comes
-        from.
+        files are skipped. Afterwards, `self.given` has the source of each given field.
         """
         self.given = {}
         argv = list(sys.argv[1:] if args is None else args)
@@ -188,7 +187,7 @@ class DataclassParser(ArgumentParser):
     ) -> tuple[Any, ...]:
         """Return an instance of each dataclass, made from a dictionary.
 
-        given: where each value comes from; default: Python. ValueError for unknown keys, unless
+        given: the source of each value; default: Python. ValueError for unknown keys, unless
         `allow_extra_keys` is True.
         """
         if not allow_extra_keys:

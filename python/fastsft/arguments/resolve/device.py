@@ -112,7 +112,8 @@ def check_environment(
 def launched_environment() -> Mapping[str, str]:
     """Return the environment variables.
 
-    transformers changes some variables. If it is imported, return the values at the start of the process.
+    transformers changes some variables. If transformers is imported, return the values at the start of the
+    process.
     """
     start = Path("/proc/self/environ")
     if "transformers" not in sys.modules or not start.exists():

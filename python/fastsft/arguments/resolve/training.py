@@ -158,7 +158,7 @@ def resolve_best_model(args: ArgumentFields) -> None:
 def check_best_of_command(args: ArgumentFields, has_data: bool) -> None:
     """Raise ValueError if a run of the command would never find a best model.
 
-    has_data: True if there is evaluation data. The check is not for scripts, which may add metrics and
+    has_data: True if there is evaluation data. Scripts are not checked, because they may add metrics and
     evaluations.
     """
     evaluates = has_data and args.eval_strategy != "no"

@@ -193,7 +193,7 @@ def check_adapter_values(subject: ExaminedDirectory) -> str:
 
 
 def check_adapter_tokenizer(subject: ExaminedDirectory) -> str:
-    """Check the adapter's tokenizer like a model's. NotCheckedError if the adapter has none of its own."""
+    """Check the adapter's tokenizer like a model's. NotCheckedError if the adapter has no tokenizer."""
     if not (subject.directory / "tokenizer_config.json").is_file():
         raise NotCheckedError("the adapter has no tokenizer of its own: the base model's is taken")
     return check_tokenizer(subject)

@@ -113,7 +113,7 @@ def _vocabulary(opened: PreTrainedModel, model: CausalLM) -> list[str]:
 
 
 def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """Return a line if only one of transformers' model and fastsft's model ties head and embedding."""
+    """Return a line if transformers' model ties head and embedding and fastsft's does not, or vice versa."""
     head = opened.get_output_embeddings()
     if head is None:
         return []
