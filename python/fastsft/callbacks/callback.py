@@ -27,12 +27,12 @@ class TrainerControl:
 
 
 class EventValues(TypedDict, total=False):
-    """Keyword arguments of events, next to args, state and control.
+    """Keyword arguments of events, in addition to args, state and control.
 
-    model: the model of the Trainer. tokenizer, processing_class: both are the Trainer's tokenizer. optimizer,
+    model: the Trainer's model. tokenizer, processing_class: both are the Trainer's tokenizer. optimizer,
     lr_scheduler, train_dataloader: read-only views (trainer/compat/views.py); None before on_train_begin.
-    eval_dataloader: a read-only view of the last evaluation; None before the first. logs: only for on_log.
-    metrics: only for on_evaluate and on_predict.
+    eval_dataloader: a read-only view of the last evaluation's loader; None before the first evaluation. logs:
+    only for on_log. metrics: only for on_evaluate and on_predict.
     """
 
     model: Any

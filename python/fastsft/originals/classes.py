@@ -287,7 +287,7 @@ def _named(value: object) -> tuple[str, str]:
 
 
 def replaces_nothing(method: Method) -> bool:
-    """Return True if neither the method nor its definition in the file does anything."""
+    """Return True if the method is empty, and so is its definition in the file."""
     home, _, name = method.where.rpartition(".")
     module, _, kind = home.rpartition(".")
     written = source_of(module).codes.get(f"{kind}.{name}", []) if module in sys.modules else []

@@ -26,8 +26,8 @@ _UNKNOWN = object()
 class ModuleSource:
     """The source file of an imported module, compiled once or read from the import system's cache.
 
-    codes: code objects of the file's functions and classes by qualified name, several if a name is defined
-    twice; empty for a module that is not written in Python.
+    codes: code objects of the file's functions and classes by qualified name; several objects if a name is
+    defined twice; empty for a module that is not written in Python.
     """
 
     def __init__(self, name: str) -> None:
@@ -238,7 +238,7 @@ def _header(lines: list[str]) -> str:
 
 
 class _Names:
-    """The values of names in a source file."""
+    """The values that names in a source file have."""
 
     def __init__(self, now: Mapping[str, object], module: str) -> None:
         self._now, self._imports = now, source_of(module).imports

@@ -37,7 +37,7 @@ def available_host_memory() -> int:
 
 
 def usable_memory(device: str, free: float) -> int:
-    """Return how many of the `free` bytes on `device` a plan may fill; the rest is a reserve."""
+    """Return the part of the `free` bytes on `device` that a plan may fill; the rest is a reserve."""
     if device == "cpu":
         return int(free * _HOST_SHARE)
     return max(0, int(min(free * _DEVICE_SHARE, free - _DEVICE_RESERVE)))
@@ -46,7 +46,7 @@ def usable_memory(device: str, free: float) -> int:
 def rank_memory(device: str) -> int:
     """Return the bytes that every rank can use: the smallest value over all ranks. Collective.
 
-    A rank can use the free memory on its GPU, or on a CPU an equal share of the available RAM.
+    On a GPU, a rank can use the free device memory; on a CPU, an equal part of the available RAM.
     """
     if device == "cpu":
         usable = available_host_memory() // launch().local_world_size

@@ -1,6 +1,6 @@
 """Plans memory: the bytes that a rank needs, by purpose, for a token budget and a recompute policy.
 
-The engine computes them from the model configuration, without allocating anything (csrc/train/memory.h).
+The engine computes the bytes from the model configuration, without allocating anything (csrc/train/memory.h).
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class EngineSettings:
     """Settings that a rank's memory use depends on.
 
     config_json: the model configuration. threads: CPU threads of the engine.
-    node_size: how many ranks share one copy of the shards with hybrid strategies; 0: all ranks.
+    node_size: number of ranks that a hybrid strategy shards over; 0: all ranks.
     generic: layout and activation sizes of a generic model; None for a native model.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
-    gpu: data sheet of the GPU, by which the speed of plans is compared; None: unknown.
+    gpu: data sheet of the GPU for which the speed of plans is compared; None: unknown.
     """
 
     config_json: str

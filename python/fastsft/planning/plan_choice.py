@@ -1,6 +1,6 @@
 """Chooses the memory plan: the fastest token budget and recompute policy that fit into memory.
 
-If none fits, the error names flag changes that would.
+If no plan fits, the error names flag changes with which a plan would fit.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PreviousPlan(NamedTuple):
 class MemoryBudget:
     """The bytes that a rank may use.
 
-    device: on its device. host: in host memory of a GPU run; None: no limit.
+    device: bytes on the rank's device. host: bytes in host memory in a GPU run; None: no limit.
     """
 
     device: int

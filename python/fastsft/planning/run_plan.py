@@ -1,6 +1,6 @@
 """Computes how many steps a run has, and which rows belong to each step.
 
-The rules are those of docs/spec/trainer_semantics.md, sections 3 to 6.
+The rules are in docs/spec/trainer_semantics.md, sections 3 to 6.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RunPlan:
     """A run's numbers of micro-batches, steps, epochs and rows.
 
     micro_batches: transformers' micro-batches per rank in an epoch. max_steps, num_epochs: totals of the run.
-    num_samples: rows that all ranks train on in the whole run; a row counts once per epoch.
+    num_samples: rows that all ranks train on in the whole run, including repeated rows.
     """
 
     micro_batches: int
@@ -35,7 +35,7 @@ class RunPlan:
 
     @classmethod
     def of(cls, args: TrainingArguments, num_rows: int) -> RunPlan:
-        """Compute the numbers from the arguments and the row count.
+        """Compute a run's numbers from the arguments and the row count.
 
         ValueError if there is no full batch.
         """
@@ -71,7 +71,7 @@ def step_source(
     """Return the step source, which divides the rows of a step among ranks and micro-batches.
 
     token_budget: the most tokens of a micro-batch. cost: linear and quadratic compute cost per conversation
-    token, by which the work of the ranks is balanced.
+    token, by which the ranks' work is balanced.
     """
     return _C.StepSource(
         rows.lengths,
@@ -185,7 +185,7 @@ class EpochGroups:
         return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
 
     def size_of(self, step: int) -> int:
-        """Return how many of transformers' micro-batches `step` has; the epoch's last step may have fewer."""
+        """Return the number of transformers' micro-batches in `step`; an epoch's last step may have fewer."""
         return self.done_after(step) - step * self.args.gradient_accumulation_steps
 
     def plan(self, step: int) -> _C.GroupPlan:

@@ -189,7 +189,7 @@ class _Model:
 
     @property
     def elementwise(self) -> float:
-        """Memory traffic of norms, RoPE, SwiGLU and attention's copies, in bytes per token (bfloat16)."""
+        """Memory traffic of norms, RoPE, SwiGLU and copies for attention, in bytes per token (bfloat16)."""
         rope = 2 * (self.query + self.key)
         copies = 0 if self.kernel == "cudnn" else 2 * self.query + 2 * (self.query + 2 * self.key)
         passes = 14 * self.hidden + 2 * rope + 8 * self.inner

@@ -102,7 +102,7 @@ def _mask_targets(
 def _add_speaker_and_signal(
     header: str, source: Sequence[dict[str, str]], get_conversation: bool = True
 ) -> str:
-    """Put "### <role>: " before and a newline after each sentence of `source`, in place.
+    """Put "### <role>: " before each sentence of `source` and a newline after it, in place.
 
     Return `header`, followed by the sentences if `get_conversation` is True.
     """
