@@ -26,7 +26,7 @@ _NO_EFFECT = {
     "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
     "cpu_ram_efficient_loading", "reshard_after_forward", "version",
 }  # fmt: skip
-# transformers' Trainer reads these keys, so they are always set
+# the result always has these keys, because transformers' Trainer reads them
 _OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")
 _REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
 # value of --optim -> name of the C++ core's optimizer
@@ -43,7 +43,7 @@ def state_options(args: EngineFlags) -> _C.StateOptions:
         optimizer=optimizer_of(args),
         compute_dtype=compute_dtype(args),
         offload=args.offload,
-        sync_each_batch=True,  # until the memory plan chooses
+        sync_each_batch=True,  # placeholder until the memory plan chooses
         **state_flags(args),
     )
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _BASE = "transformers.training_args"
-_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # overriding these does not change a run
+# overriding a method with such a name does not change a run
+_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
 _DEFAULT_DIRECTORY = "tmp_trainer"  # output_dir of transformers' Trainer without arguments
 

@@ -79,7 +79,7 @@ def checked_value(declared: type, name: str, value: object) -> object:
     if kind is None or (value is None and (may_be_none or name in _NONE_IS_OFF)):
         return value
     converted = _CONVERSIONS[kind](value)
-    if converted is None or converted != converted:  # the second test finds NaN
+    if converted is None or converted != converted:  # a NaN is not equal to itself
         raise ValueError(f"--{name}: expected {_TYPE_NAMES[kind]}, got {value!r}")
     limits = _RANGES.get(name)
     if limits is not None and not limits.holds(converted):

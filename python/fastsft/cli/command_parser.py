@@ -36,7 +36,8 @@ class CommandParser(argparse.ArgumentParser):
     def refuse(self, unknown: Sequence[str]) -> None:
         """Exit with an error that names the arguments in `unknown`; do nothing if `unknown` is empty."""
         if unknown:
-            options = [arg for arg in unknown if arg.startswith("-")] or unknown  # without their values
+            # name the options, but not their values
+            options = [arg for arg in unknown if arg.startswith("-")] or unknown
             self.error(f"unknown: {', '.join(map(self._with_nearest, options))}")
 
     def _with_nearest(self, option: str) -> str:

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = getattr(importlib.import_module(module), function)
     if arguments is None:
         raise_at_interrupt()
-        gc.freeze()  # as run_script does
+        gc.freeze()  # run_script does this, too
     try:
         with (
             contextlib.nullcontext() if parsed.command in _RUNS else beside_result(),

@@ -34,7 +34,7 @@ def _check_training(args: TrainingArguments) -> None:
     check_trackers(args.report_to, args)
 
 
-# Checks that a run makes before it reads data, by argument class.
+# Checks that a run makes before it reads data, for each argument class.
 _EARLY: dict[type, Callable[[Any], None]] = {
     DataArguments: DataArguments.check_flags,
     TrainingArguments: _check_training,

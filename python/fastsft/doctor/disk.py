@@ -242,7 +242,8 @@ def check_write_rate(run: ExaminedRun) -> str:
     with tempfile.TemporaryFile(dir=there, buffering=0) as file:
         while written < _TESTED_BYTES and time.monotonic() - start < _TESTED_SECONDS:
             written += file.write(_CHUNK)
-            os.fsync(file.fileno())  # after each block, because a single sync may take long on a slow disk
+            # syncs each block, because a single sync of all blocks may take long on a slow disk
+            os.fsync(file.fileno())
     rate = written / max(time.monotonic() - start, 1e-6)
     text = f"{size_text(written)} written and synced at {size_text(rate)}/s"
     try:

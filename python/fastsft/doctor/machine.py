@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
 
 _LEAST_PYTHON = (3, 11)
-_EXTRAS = {  # extra in pyproject.toml -> module, whose name is also the package's
+_EXTRAS = {  # extra in pyproject.toml -> module and package name
     "parquet": "pyarrow", "zstd": "zstandard", "tensorboard": "tensorboard", "wandb": "wandb",
     "mlflow": "mlflow", "plot": "matplotlib", "notebook": "ipykernel", "ray": "ray",
 }  # fmt: skip

@@ -30,7 +30,7 @@ from fastsft.tokenizer.json_tokenizer import NO_LIMIT, byte_tokenizer
 from fastsft.tokenizer.tokenizer import Tokenizer
 from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 
-DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
+DEFAULT_MAX_LENGTH = 512  # default of TrainingArguments.model_max_length
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,7 +189,7 @@ def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
 
 def _tokenizer(model: str | Path | Tokenizer, model_max_length: int | None) -> Tokenizer:
     if not isinstance(model, str | Path):
-        own = copy.copy(model)  # so that the caller's tokenizer keeps its settings
+        own = copy.copy(model)  # a copy, so that the caller's tokenizer keeps its settings
         if model_max_length is not None:
             own.model_max_length = model_max_length
         return own

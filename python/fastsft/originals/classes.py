@@ -17,7 +17,7 @@ from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
 # Prefix of the code names of methods that Python generates for dataclasses. No source file has these methods.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
-# In these modules, transformers copies methods of a base class into its Auto classes.
+# In these modules, transformers copies methods from a base class into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."
 # Options of torch's checkpoint that affect how tensors are saved, but not the results.
 _SAVING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}

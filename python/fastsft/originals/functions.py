@@ -14,7 +14,7 @@ from fastsft.runtime.versions import RENAMED_CODE, WRAPPED_BY_BASES
 # decorator -> function that makes the decorator's wrapper, if the names differ
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
 _MAX_LAYERS = 8
-# Packages whose decorators do not change results.
+# Packages whose decorators do not change a function's results.
 _DECORATORS = ("transformers", "torch", "huggingface_hub", "contextlib", "accelerate")
 
 

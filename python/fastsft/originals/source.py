@@ -19,7 +19,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
 
-# the value of an expression that cannot be known without running the file, such as a call
+# stands for a value that cannot be known without running the file, such as the result of a call
 _UNKNOWN = object()
 
 

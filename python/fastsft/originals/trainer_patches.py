@@ -110,7 +110,7 @@ _TRAINING = (
 )  # fmt: skip
 _SMOOTHING = (_Functions("leave label_smoothing_factor 0", "torch.nn.functional", "torch", ("log_softmax",)),)
 
-# transformers' function for each lr_scheduler_type.
+# lr_scheduler_type -> transformers' function for the schedule
 _SCHEDULES = {
     "linear": "get_linear_schedule_with_warmup",
     "cosine": "get_cosine_schedule_with_warmup",
@@ -150,7 +150,7 @@ _ARGUMENTS = _Class(
     "set the fields, or derive the class from fastsft.TrainingArguments", "transformers.training_args",
     "TrainingArguments", ("to_", "__str__", "__repr__", "__eq__", "get_process_log_level", "_dict_dtype"),
 )  # fmt: skip
-# These methods only set fields, which are copied from an object of transformers' class.
+# These methods only set fields, and fields are copied from transformers' object.
 _FILL_FIELDS = ("__init__", "__post_init__", "__setattr__", "set_")
 
 # torch's dispatch keys whose kernels run in a step

@@ -30,7 +30,7 @@ def available_host_memory() -> int:
     for limit, usage in _CGROUPS:
         try:
             left = int(Path(limit).read_text()) - int(Path(usage).read_text())
-        except (OSError, ValueError):  # no such cgroup, or its limit is "max"
+        except (OSError, ValueError):  # the cgroup does not exist, or its limit is "max"
             continue
         available = min(available, left)
     return max(available, 0)
@@ -76,7 +76,7 @@ def peak_memory(device: str) -> int:
     return int(torch.cuda.max_memory_allocated(device))
 
 
-PCIE_LINK = 25e9  # bytes/s to another GPU without NVLink
+PCIE_LINK = 25e9  # bytes/s to another GPU if there is no NVLink
 
 
 @dataclass(frozen=True)

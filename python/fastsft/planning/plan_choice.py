@@ -26,8 +26,9 @@ USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
 # which is reading weights and accumulating gradients (docs/decisions.md).
 _RECOMPUTE_SHARE = {"none": 0.0, "selective": 0.03, "gate_up": 0.15, "block": 0.33}
 _FIXED_TOKENS = {"cpu": 32, "cuda": 256}
-_USUAL_GPU = "H100"  # plans for an unknown GPU are compared by its predicted times
-_GATHER_FACTOR = 4  # multiplies _FIXED_TOKENS if micro-batches gather weights and reduce gradients
+_USUAL_GPU = "H100"  # if the GPU is unknown, plans are compared by the times predicted for this GPU
+# multiplies _FIXED_TOKENS on several ranks, whose micro-batches gather weights and reduce gradients
+_GATHER_FACTOR = 4
 # On a CPU, activations are kept instead of recomputed if they take at most this share of the bytes of
 # parameters, gradients and optimizer state. Adapters have little state, so with adapters the share is
 # relative to the memory budget (docs/decisions.md).

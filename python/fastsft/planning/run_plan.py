@@ -117,7 +117,7 @@ def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, ...])
     }
 
 
-_SUMMARY_STEPS = 200  # enough steps to estimate how the rows of the run pack
+_SUMMARY_STEPS = 200  # enough steps to estimate the packing of the whole run
 
 
 def packing_summary(

@@ -20,7 +20,7 @@ _KERNELS_PER_LAYER = 36
 _ADD_SHARE, _WRITE_SHARE = 0.55, 0.4
 _NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" counts as flash2, since kernels are measured only later
 _CAP = "attn_logit_softcapping"
-_BACKWARD = 2 / 3  # share of the backward pass in a micro-batch's computation
+_BACKWARD = 2 / 3  # the backward pass's share of a micro-batch's computation
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,8 @@ class _Model:
         if setting.adapters:  # frozen weights need no gradient: two of three GEMMs remain
             self.trained = _C.count_trained_parameters(setting.config_json, adapters=setting.adapters)
             self.products = linear * 2 / 3 + 6 * self.trained
-        self.blocks = linear / 3 - 2.0 * config["hidden_size"] * config["vocab_size"]  # forward
+        # FLOPs of the blocks' forward pass per token
+        self.blocks = linear / 3 - 2.0 * config["hidden_size"] * config["vocab_size"]
         length = max(plan.work.max_seqlen, 1)
         window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
         # The forward pass is 1 of the 3.5 parts that conversation_cost counts.
@@ -232,7 +233,7 @@ class _Model:
         """Return the work per token that the recompute policy adds (docs/decisions.md)."""
         if policy == "selective":  # backward computes the outputs of norms and SwiGLU again
             return _Recomputed(elementwise=2.0 * self.layers * (2 * self.hidden + self.inner))
-        if policy == "gate_up":  # selective, plus one norm and the gate and up products
+        if policy == "gate_up":  # as "selective", and additionally one norm and the gate and up GEMMs
             elementwise = 2.0 * self.layers * (3 * self.hidden + self.inner)
             return _Recomputed(4.0 * self.layers * self.hidden * self.inner, 0.0, elementwise)
         if policy == "block":

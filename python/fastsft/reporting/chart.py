@@ -161,7 +161,7 @@ def _grid(axes: Axes) -> Iterator[str]:
 
 
 def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    free: float = LEFT  # right end of the last label
+    free: float = LEFT  # right end of the last epoch label
     for epoch, step in epochs[:: len(epochs) // 10 + 1]:
         x = axes.x(step)
         if x > axes.right + 1:
@@ -173,7 +173,7 @@ def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
 
 
 def _title(title: str, lines: Sequence[Line], axes: Axes) -> Iterator[str]:
-    begin = LEFT if axes.width == WIDTH else 8  # narrow charts need this space for the names of lines
+    begin = LEFT if axes.width == WIDTH else 8  # narrow charts need this space for line names
     yield _element("text", escape(title), x=begin, y=15, **_FONT, font_weight=600, fill="currentColor")
     if len(lines) == 1 and lines[0].name == title:
         return

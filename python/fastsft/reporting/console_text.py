@@ -54,7 +54,8 @@ def columns(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Wrap the text between words. Long words are not broken, so that paths can be copied."""
-    if len(text) <= width or "  " in text:  # a table keeps its columns
+    # two spaces are a sign of a table, whose columns must stay aligned
+    if len(text) <= width or "  " in text:
         return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 

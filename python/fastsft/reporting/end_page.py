@@ -16,7 +16,7 @@ from fastsft.runtime.regular_files import read_json_object
 if TYPE_CHECKING:
     from fastsft.reporting.reported_run import ReportedRun
 
-_NO_WRAPPING = 10_000  # wider than any line: a wrapped command could not be copied
+_NO_WRAPPING = 10_000  # columns; wider than any line, because a wrapped command could not be copied
 
 
 def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bool = False) -> str:

@@ -91,7 +91,7 @@ class FinishedTrainer(Protocol):
     def save_metrics(self, split: str, metrics: dict[str, float]) -> None: ...
 
 
-_OF_RUN = ("epoch", "train_loss")  # equal for every process that finishes the same training
+_OF_RUN = ("epoch", "train_loss")  # metrics that are equal in every process that finishes the same training
 
 
 def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:

@@ -52,7 +52,7 @@ class ReportedPlan(Protocol):
     """Memory and micro-batches for a run."""
 
     memory: MemoryBudget
-    token_budget: int  # the most tokens of a micro-batch
+    token_budget: int  # the most tokens in a micro-batch
 
     @property
     def memory_plan(self) -> MemoryPlan | None:

@@ -31,7 +31,7 @@ _NO_WRAPPING = 10_000
 def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
     """Return the page. others: further argument objects, whose changed arguments are also shown."""
     args = trainer.args
-    assert trainer.planner.memory_plan is not None  # the run trains
+    assert trainer.planner.memory_plan is not None  # a run that trains has a memory plan
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
         ("trained", trained_line(trainer.model)),
@@ -96,7 +96,7 @@ def _data_text(rows: TokenRows) -> str:
 def compute_line(trainer: ReportedRun) -> str:
     """Return ranks, sharding, precision and device."""
     device = trainer.args.device
-    assert trainer.planner.memory_plan is not None  # the run trains
+    assert trainer.planner.memory_plan is not None  # a run that trains has a memory plan
     kernel = trainer.model.attention_kernel
     return (
         f"{how_held(trainer.planner.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "

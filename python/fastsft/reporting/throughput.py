@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fastsft.data.token_rows import TokenRows
     from fastsft.reporting.reported_model import ReportedModel
 
-_WARM_UP_STEPS = 2  # not measured: they allocate buffers, choose kernels and read files for the first time
+# these steps are not measured: they allocate buffers, choose kernels and read files for the first time
+_WARM_UP_STEPS = 2
 _WINDOW = 50
 
 

@@ -21,7 +21,7 @@ DEFAULT_EOS_TOKEN = "</s>"
 DEFAULT_BOS_TOKEN = "</s>"
 DEFAULT_UNK_TOKEN = "</s>"
 
-_ROLES = {"human": "Human", "gpt": "Assistant"}  # default_conversation of v0.1
+_ROLES = {"human": "Human", "gpt": "Assistant"}  # role names in the default_conversation of FastChat v0.1
 _BEGIN, _END = "### ", "\n"
 
 

@@ -16,7 +16,7 @@ from fastsft.arguments.values import union_members
 from fastsft.runtime.regular_files import read_json, read_text
 
 _SCALAR_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
-_FILE_FIELDS = ("data_path", "eval_data_path")  # their values are file names, joined by commas
+_FILE_FIELDS = ("data_path", "eval_data_path")  # fields whose values are file names, joined by commas
 
 
 class Written(NamedTuple):

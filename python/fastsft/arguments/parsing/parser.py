@@ -49,7 +49,7 @@ class DataclassParser(ArgumentParser):
         kwargs.setdefault("prog", _program())
         has_help = kwargs.pop("add_help", True)
         super().__init__(**kwargs, add_help=False)
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse alone would take -1e-5 for a flag
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse's own pattern would treat -1e-5 as a flag
         if has_help:
             self.add_argument(
                 "-h", "--help", action=HelpAction, help="flags by subject; all of them: --help all"

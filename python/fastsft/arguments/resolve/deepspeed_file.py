@@ -45,7 +45,7 @@ _ZERO_NEUTRAL = {
     "zero_quantized_nontrainable_weights": False, "zero_hpz_partition_size": 1, "mics_shard_size": -1,
     "mics_hierarchical_params_gather": False,
 }  # fmt: skip
-# Settings of the loss scaler. DeepSpeed ignores them in the section bf16, in which some files have them.
+# Settings of the loss scaler. Some files have them in the section bf16, in which DeepSpeed ignores them.
 _LOSS_SCALER = {
     "auto_cast", "loss_scale", "loss_scale_window", "initial_scale_power", "hysteresis",
     "consecutive_hysteresis", "min_loss_scale",
@@ -56,7 +56,7 @@ _BF16_FLAGS = {
 }
 _BF16 = {"enabled", "immediate_grad_update", "check_grad_overflow", *_LOSS_SCALER, *_BF16_FLAGS}
 _ADAM = ("adam", "adamw")
-# Defaults of DeepSpeed's FusedAdam.
+# Default values of DeepSpeed's FusedAdam.
 OPTIMIZER_DEFAULTS = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
 _OPTIMIZER_NEUTRAL = {
     "adam_w_mode": True, "torch_adam": None, "bias_correction": True, "amsgrad": False, "fused": None,

@@ -72,9 +72,9 @@ def warn_idle_flags(args: ArgumentFields) -> None:
                 warn_once(f"--{name} {value} has no effect: {condition.reason}")
 
 
-_SMALLEST_FILE = 1_000_000  # bytes; even the embeddings of a small model are larger
+_SMALLEST_FILE = 1_000_000  # in bytes; the embeddings of a small model alone are larger
 _MOST_EPOCHS = 100
-_HIGHEST_RATE = 0.05  # for optimizers whose step does not depend on the size of the gradient
+_HIGHEST_RATE = 0.05  # limit for optimizers whose step size does not depend on the gradient's size
 _LOWEST_RATE = 1e-9
 _MOST_DECAY, _MOST_SMOOTHING, _MOST_NOISE, _MOST_EPSILON = 1.0, 0.5, 100.0, 1e-2
 
