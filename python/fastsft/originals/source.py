@@ -52,10 +52,7 @@ class ModuleSource:
 
     @functools.cached_property
     def imports(self) -> dict[str, list[tuple[str, str | None]]]:
-        """For each imported name:
-
-        pairs (module, name in the module); the second is None for a module itself.
-        """
+        """Pairs (module, name in the module) for each imported name; the name is None for a whole module."""
         found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
         for bound, module, name in [] if self._code is None else imports_of(self._code, self._package()):
             found[bound].append((module, name))
