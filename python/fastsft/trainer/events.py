@@ -129,7 +129,7 @@ class Events:
         self.callbacks.append(callback() if isinstance(callback, type) else callback)
 
     def pop(self, callback: object) -> object:
-        """Remove and return `callback`; if it is a class, its first instance. Return None if there is none.
+        """Remove and return `callback`, or its first instance if it is a class. Return None if not found.
 
         ValueError for a class by which transformers would remove its DefaultFlowCallback, the first callback
         in its list.
