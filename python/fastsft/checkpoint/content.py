@@ -1,4 +1,4 @@
-"""The small files of a checkpoint, the commit of a checkpoint, and the removal of older checkpoints."""
+"""The small files of a checkpoint, the commit of all files, and the removal of older checkpoints."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class BestModel:
         return None
 
     def remove_others(self) -> bool:
-        """With --save_total_limit 1, remove all checkpoints except the loaded best checkpoint. Collective.
+        """Remove all checkpoints except the loaded best checkpoint, if --save_total_limit is 1. Collective.
 
         Return True if checkpoints may have been removed. Later calls do nothing and return False. Checkpoints
         of other programs stay. All checkpoints stay if the best checkpoint's training state was damaged.

@@ -135,7 +135,7 @@ class Run:
 
     @property
     def model(self) -> CausalLM:
-        """The trained model."""
+        """The model that is being trained."""
         return self.setup.model
 
     @property

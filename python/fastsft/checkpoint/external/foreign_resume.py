@@ -1,4 +1,4 @@
-"""Resume from a checkpoint of transformers' Trainer (docs/checkpoint.md)."""
+"""The resume from a transformers checkpoint (docs/checkpoint.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of transformers' Trainer: the files with each part of the state, and which can be resumed."""
+"""Checkpoints of transformers' Trainer: the search for their files, and reading of random states."""
 
 from __future__ import annotations
 
