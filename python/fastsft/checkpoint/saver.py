@@ -98,7 +98,7 @@ class CheckpointSaver:
         return self._save is not None
 
     def has(self, directory: str | Path) -> bool:
-        """True if the latest save was to `directory` and has not failed; it may still be in flight."""
+        """True if the latest save was to `directory` and has not failed. The save may still be in flight."""
         return self._latest == Path(directory)
 
     def remember(self, directory: Path | None) -> None:

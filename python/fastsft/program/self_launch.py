@@ -24,11 +24,11 @@ def ranks_to_start(
 ) -> int:
     """Return the number of ranks to start; 1 if this process should train itself.
 
-    The number is FASTSFT_NUM_PROCESSES or, if that is not set, the number of GPUs. Without
-    FASTSFT_NUM_PROCESSES it is 1 for a build without CUDA, if use_cpu is chosen (on the command line, in a
-    --config file, or in the .args file), and if `words` cannot be parsed, so that only one process reports
-    the error. It is always 1 for --help, and in a process that a launcher has started. args_file: default is
-    the .args file next to the program. ValueError if FASTSFT_NUM_PROCESSES is below 1.
+    The number is FASTSFT_NUM_PROCESSES or, if that is not set, the GPU count. A build without CUDA and
+    use_cpu (on the command line, in a --config file or in the .args file) count as one GPU, and so do `words`
+    that cannot be parsed: only one process then reports the error. The result is always 1 for --help, and in
+    a process that a launcher has started. args_file: default is the .args file next to the program.
+    ValueError if FASTSFT_NUM_PROCESSES is below 1.
     """
     env = os.environ if environ is None else environ
     if "RANK" in env or launch(env).world_size > 1 or asks_for_help(words):

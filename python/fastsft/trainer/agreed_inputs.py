@@ -1,4 +1,7 @@
-"""Compare arguments, model, tokenizer and data between ranks, before a collective that depends on them."""
+"""Comparison of arguments, model, tokenizer and data between ranks, before the first step.
+
+If ranks had different inputs, later collectives would hang or give wrong results.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class StepRows(NamedTuple):
 
 
 class StepBatch(NamedTuple):
-    """One optimizer step: its rows, its number of micro-batches, and its place in the run.
+    """One optimizer step: the rows, the micro-batch count, and the position in the run.
 
     epoch_after: number of epochs that are done after the step, as a fraction such as 1.25. ends_epoch: True
     for the last step of an epoch.
@@ -157,7 +157,7 @@ class Batches:
             setup.model.refresh()
         agreement = AllOrNone("reading the data")  # covers the reader's first batch, which is read here
         reader = self._reader
-        assert reader is not None  # `open_reader` has opened it, as rows.is_read
+        assert reader is not None  # set by `open_reader` if rows.is_read
         self._reads = reads = agreement.attempt(lambda: reader.read(skip, position))
         agreement.settle(None)
         assert reads is not None

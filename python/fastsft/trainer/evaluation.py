@@ -131,9 +131,9 @@ def _divisor(
 ) -> float:
     """Return the number by which the summed token losses of `rank` in one step are divided.
 
-    With --average_tokens_across_devices it is the mean number of targets over the ranks, else the number of
-    the rank's own targets, as always with label smoothing, since transformers' LabelSmoother divides so.
-    With --loss_norm global_labels, labels before the shift are counted instead of targets.
+    With --average_tokens_across_devices, this is the mean target count over the ranks. Otherwise, and always
+    with label smoothing as in transformers' LabelSmoother, this is the rank's own target count. With
+    --loss_norm global_labels, labels before the shift to the next token are counted instead of targets.
     """
     counts = rows.label_counts if args.loss_norm == "global_labels" else rows.target_counts
     targets = [int(counts[batch].sum()) for batch in batches]

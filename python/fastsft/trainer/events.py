@@ -212,7 +212,7 @@ class Events:
 def deciding_metrics(args: TrainingArguments, metrics: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers among rank 0's metrics, so that all ranks make the same decisions. Collective.
 
-    metric_for_best_model is included even if it is not a number. With one rank, return `metrics` unchanged.
+    metric_for_best_model is always included. With one rank, return `metrics` unchanged.
     """
     if launch().world_size == 1:
         return metrics

@@ -103,7 +103,7 @@ def log_evaluate_save(run: Run) -> None:
     except (NotFiniteError, RollBackError):
         run.control.agree(logged=True)  # the other ranks wait in `agree`, and raise at the next collective
         raise
-    if run.control.agree(logged=logged):  # callbacks on some ranks have requested a log, on others not
+    if run.control.agree(logged=logged):  # callbacks on some ranks, but not all, have requested a log
         run.events.control.should_log = not logged
         log(run)
         run.control.agree()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Arguments that transformers reads only in Trainer.__init__: label smoothing, noise, seed of the row order.
 _READ_BY_TRAINER = ("label_smoothing_factor", "neftune_noise_alpha", "data_seed")
-# Arguments that transformers reads only when the first train() makes the optimizer. Later calls keep it.
+# Arguments that transformers reads only when the first train() makes the optimizer, which later calls keep.
 _READ_BY_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
 

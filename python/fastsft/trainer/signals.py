@@ -139,7 +139,7 @@ class SignalGuard:
 
     def __init__(self, answer: str = TRAINING) -> None:
         self.answer = answer
-        # Two variables, because a handler may note one signal while the other is being reset.
+        # Two variables, because a handler may record one signal while the other is being reset.
         self._is_to_save, self._ends_by = False, 0
         self._handlers = _Handlers()
 

@@ -27,8 +27,8 @@ def trainer_save_model_safe(trainer: ForeignTrainer | OwnTrainer) -> None:
     """Save a trainer's final model into the trainer's output directory. Collective.
 
     trainer: a fastsft Trainer, or any object with `args.output_dir` and `model`. The model is a transformers
-    model, wrapped in FSDP1, FSDP2 or DDP, or not wrapped. It is streamed: one unit at a time is gathered to
-    the CPU of rank 0 and written (docs/checkpoint.md). If a model cannot be streamed (adapters, quantized
+    model, wrapped in FSDP1, FSDP2 or DDP, or not wrapped. The save is streamed: rank 0 gathers one unit at
+    a time on its CPU and writes it (docs/checkpoint.md). If a model cannot be streamed (adapters, quantized
     models, a trainer that overrides `save_model`, ...), the trainer's own `save_model()` saves it, as in
     FastChat. Rank 0 then needs memory for the whole model, and a warning has the reason.
     """

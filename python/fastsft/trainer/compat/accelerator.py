@@ -148,7 +148,7 @@ def _way_out(where: str, flag: str) -> str:
 def _precision() -> tuple[str, str]:
     """Return the name and the value of the setting that decides about accelerate's mixed_precision.
 
-    It is the setting of an existing Accelerator, else the environment variable.
+    The setting of an existing Accelerator takes precedence over the environment variable.
     """
     state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
     shared = getattr(state, "_shared_state", None) or {}
