@@ -116,7 +116,7 @@ class CheckpointContent:
 
 
 def _random_states(trainer: SavedRun) -> dict[str, Any]:
-    """Return the current random states, and the random states for reading prefetched rows once more."""
+    """Return the current random states, and those with which a resumed run can reread prefetched rows."""
     states, position = read_random_states(), trainer.reading_position()
     if position is not None:
         ahead = None if position.ahead is None else position.ahead.to_json()

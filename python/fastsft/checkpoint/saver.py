@@ -204,7 +204,7 @@ class CheckpointSaver:
         return self._staging
 
     def _choose(self, path: str, agreement: AllOrNone) -> SaveMode:
-        """Return the mode of all saves, which the first save chooses. Print the reason if not parallel."""
+        """Return the mode of all saves, which the first save chooses. Print why a mode is not parallel."""
         if self._mode is not None:
             return self._mode
         self._mode, why = agreed_save_mode(self._trainer.args, path, agreement)

@@ -13,7 +13,7 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_file(message: str) -> None:
-    """Write `message` for torchrun's summary of failed ranks. Do nothing without torchrun."""
+    """Write `message` into the file for torchrun's summary of failed ranks. Do nothing without torchrun."""
     path = os.environ.get(VARIABLE)
     if not path:
         return

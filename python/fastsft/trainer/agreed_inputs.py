@@ -84,7 +84,7 @@ def agree_on_start(args: TrainingArguments, *others: DataclassInstance, **furthe
 
 
 def agree_on_files(data_args: DataArguments) -> None:
-    """Check that all ranks have the same data files, and a token cache or none. Collective."""
+    """Check that all ranks have the same data files, and that all or none have a token cache. Collective."""
     if launch().world_size > 1:
         compare("comparing the files of the data", lambda: file_facts(data_args))
 

@@ -114,8 +114,8 @@ _RESUMES = "; the same command resumes from the newest checkpoint, if one was wr
 def check_replay(engine: _C.Engine, step: int) -> None:
     """Check that the replayed step had bit-identical gradients on every rank. Collective.
 
-    ReplayMismatchError names the ranks whose gradients differed before the reduction. The step has changed
-    no weight if this error is raised.
+    ReplayMismatchError names the ranks whose gradients differed before the reduction over ranks. The engine
+    changes no weight in such a step.
     """
     found = engine.replay_digests
     mine = (found.own[0] == found.own[1], found.reduced[0] == found.reduced[1])

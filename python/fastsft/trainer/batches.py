@@ -89,7 +89,7 @@ class Batches:
             self.tokens_read = count_tokens(self._setup.args, self._reader, self._planner.plan.max_steps)
 
     def begin(self, states: dict[str, Any] | None, foreign: ForeignStates | None) -> None:
-        """Restore the random states of a checkpoint, because callbacks may have drawn random numbers since.
+        """Restore a checkpoint's random states, since callbacks may have drawn numbers after the resume.
 
         states: random states of a fastsft checkpoint, or None. foreign: random states of a transformers
         checkpoint, or None.

@@ -120,7 +120,7 @@ class Stepper:
         events.fire("on_step_end", step_tokens=tokens, step_logs=logs)
 
     def _after_begin(self, number: int, padded_tokens: int) -> None:
-        """Count step `number`, and collect results. With --replay_check, check that its bits are right."""
+        """Count step `number`, and collect results. With --replay_check, compare gradients and replicas."""
         state, engine, checked = self._state, self._setup.engine, self._is_checked(number)
         if checked:
             check_replay(engine, number)

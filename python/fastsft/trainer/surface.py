@@ -139,7 +139,7 @@ class TrainerSurface:
 
     @state.setter
     def state(self, state: TrainerState) -> None:
-        vars(self._run.state).update(vars(state))  # the parts of the run keep their state
+        vars(self._run.state).update(vars(state))  # the run's parts refer to this object
 
     @property
     def callback_handler(self) -> Events:

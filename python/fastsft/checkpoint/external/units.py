@@ -202,7 +202,7 @@ class FlatUnit:
         return shard.detach()
 
     def _gather_shards(self) -> torch.Tensor | None:
-        if 0 not in self._ranks:  # hybrid sharding: this group holds another replica
+        if 0 not in self._ranks:  # with hybrid sharding, this group holds another replica
             return None
         shard = self._shard().to(self._handle.device)
         parts = list(self._whole.chunk(len(self._ranks))) if self._whole is not None else []
