@@ -97,7 +97,7 @@ class AdapterDirectory:
         return [(entry.name, tuple(entry.shape)) for entry in self._content.tensors]
 
     def check(self, targets: Targets) -> None:
-        """Raise ValueError unless the file has all tensors of `targets`, and besides at most
+        """Raise ValueError unless the file has the tensors in `targets`, and besides at most
         EXTRA_TENSORS.
         """
         expected = targets.shapes()

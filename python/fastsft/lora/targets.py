@@ -182,9 +182,7 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
 
 
 def joined_hint(targets: object) -> str:
-    """Return a hint for an error message if `targets` look like names without spaces between them; else
-    "".
-    """
+    """Return a hint for an error message if `targets` look like names without spaces; else ""."""
     if isinstance(targets, str):  # a regular expression
         joined = any(sign in targets for sign in "\"'") or (targets.startswith("[") and "," in targets)
     else:

@@ -265,7 +265,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return list(_C.parameter_shapes(json.dumps(self.engine_config())))
 
     def unit_layouts(self) -> Sequence[UnitLayout]:
-        """Return each unit's name, digest (None if unknown), size, and tensors (name, shape, first
+        """Return the layout of each unit: name, digest or None, size, and tensors (name, shape, first
         element).
         """
         from fastsft import _C
@@ -291,9 +291,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return notice
 
     def switch_length(self) -> int | None:
-        """Return the row length above which the rotary frequencies depend on the batch; None if they
-        never do.
-        """
+        """Return the row length above which rotary frequencies depend on the batch; None without a limit."""
         from fastsft import _C
 
         return _C.rotary_frequencies(json.dumps(self.engine_config()))[2] or None

@@ -69,9 +69,7 @@ def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def switch_length(model: PreTrainedModel) -> int | None:
-    """Return the row length at which a transformers model's rotary frequencies change; None if they
-    never do.
-    """
+    """Return the row length at which a transformers model's rotary frequencies change; None if never."""
     config = model.config.get_text_config()
     settings = getattr(config, "rope_scaling", None) or getattr(config, "rope_parameters", None)
     settings = settings if isinstance(settings, dict) else {}

@@ -121,9 +121,7 @@ def is_vision_text(config: Mapping[str, Any]) -> bool:
 
 
 def check_decoder(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError if a model has parts besides a text decoder, which training on texts would not
-    reach.
-    """
+    """Raise ValueError if a model has parts besides a text decoder, because texts would not train them."""
     towers = [name for name in _TOWERS if config.get(name)]
     if towers:
         raise ValueError(
@@ -152,9 +150,7 @@ def check_floats(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
-    """Raise ValueError for dropouts outside 0 to 1. transformers itself rejects them only in the first
-    step.
-    """
+    """Raise ValueError for dropouts outside 0 to 1. transformers rejects them only in the first step."""
     for name, value in config.items():
         is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         if value is not None and not is_share and _DROPOUT.search(name):
@@ -178,9 +174,7 @@ def has_model_code(config: Mapping[str, Any]) -> bool:
 
 
 def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
-    """Raise ValueError for --engine native, and if a code file named by auto_map is missing in the
-    directory.
-    """
+    """Raise ValueError for --engine native, and if a code file that auto_map names is missing."""
     path, classes = directory / "config.json", _classes(config)
     if engine == "native":
         raise ValueError(

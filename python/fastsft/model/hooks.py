@@ -108,18 +108,14 @@ class ObjectHooks:
         """Record that a step or a checkpoint has given the engine new weights."""
 
     def refresh(self) -> None:
-        """Write the newest weights into the module during `train`, so that other processes can copy the
-        module.
-        """
+        """Write the newest weights into the module during `train`, so that other processes can copy it."""
 
     def load_written_weights(self) -> bool:
         """Load weights that a script wrote during `train` into the engine; return True if there were any."""
         return False
 
     def check_no_writes(self, event: str) -> None:
-        """Raise ValueError if a callback at `event` wrote weights between the passes and the update of
-        a step.
-        """
+        """Raise ValueError if a callback at `event` wrote weights between a step's passes and update."""
 
     def changed_weights(self) -> list[str]:
         """Return the parameter names that differ from the values last exchanged with the engine."""

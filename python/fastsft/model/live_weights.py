@@ -40,9 +40,7 @@ _WAY_OUT = (
 
 
 def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield each parameter once, by its name without torch.compile's wrappers, without triggering a
-    refresh.
-    """
+    """Yield each parameter once, by its name without torch.compile's wrappers. Causes no refresh."""
     seen = set()
     for path, part in module.named_modules():
         for name, parameter in dict.items(part._parameters):

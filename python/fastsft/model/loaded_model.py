@@ -1,6 +1,4 @@
-"""LoadedModel: a transformers object that a script gives to a Trainer, and that gets the trained
-weights back.
-"""
+"""LoadedModel: a transformers object for a Trainer, which gives the trained weights back to it."""
 
 from __future__ import annotations
 
@@ -237,9 +235,7 @@ class LoadedModel(LiveHooks, CausalLM):
 
 
 def _config_of(module: PreTrainedModel) -> dict[str, Any]:
-    """Return config.json as save_pretrained would write it, without keys that the installed release
-    ignores.
-    """
+    """Return config.json as save_pretrained would write it, without keys that this release ignores."""
     return as_computed_here(json.loads(module.config.to_json_string(use_diff=True)))
 
 

@@ -35,9 +35,7 @@ def why_not_native(config: Mapping[str, Any]) -> str | None:
 
 
 def activation_setting(model_type: str) -> tuple[str, str]:
-    """Return the name of a native family's activation setting, and the value that the native
-    engine needs.
-    """
+    """Return the name of a native family's activation setting, and the supported value."""
     return _ACTIVATIONS.get(model_type, _DEFAULT_ACTIVATION)
 
 
@@ -87,9 +85,7 @@ def _why_not_partial_rotation(config: Mapping[str, Any]) -> str:
 
 
 def _library_names() -> tuple[set[str], set[str]]:
-    """Return the installed transformers' activation names and rope types; empty sets if it is not
-    installed.
-    """
+    """Return transformers' activation names and rope types; empty sets if it is not installed."""
     try:
         from transformers.activations import ACT2FN
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

@@ -162,9 +162,7 @@ def install_file_set(directory: str | Path, name: str) -> None:
 
 
 def _remove_old_tokenizer(directory: Path, files: Mapping[str, object]) -> None:
-    """Remove an earlier tokenizer's files that the new tokenizer lacks, because readers would prefer
-    them.
-    """
+    """Remove an earlier tokenizer's files that the new one lacks, because readers would prefer them."""
     if "tokenizer_config.json" not in files:
         return
     present = [path for path in directory.iterdir() if path.is_file() and is_tokenizer_file(path.name)]

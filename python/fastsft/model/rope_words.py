@@ -211,9 +211,7 @@ def _older(config: Mapping[str, Any], words: RopeWords, rope: Mapping[str, Any])
 
 
 def scaling_of(rope: Mapping[str, Any]) -> Rope | None:
-    """Return rope_scaling for transformers 4, from one layer kind's rope_parameters; None if
-    unscaled.
-    """
+    """Return rope_scaling for transformers 4, from one layer kind's rope_parameters; else None."""
     scaling = {name: value for name, value in rope.items() if name not in (_THETA, _PART)}
     others = scaling.keys() - {*_TYPES, _ORIGINAL}
     return None if kind_of(scaling) == "default" and not others else scaling

@@ -40,16 +40,12 @@ def types_of(identity: str) -> str:
 
 
 def is_comparable(old: str, new: str) -> bool:
-    """Return True if two identities have the same kind and dtypes, so that equal weights have equal
-    digests.
-    """
+    """Return True if kind and dtypes are the same, so that equal weights have equal digests."""
     return old.partition(": ")[0] == new.partition(": ")[0] and ": " in old
 
 
 def has_other_types(old: str, new: str) -> bool:
-    """Return True if two identities have the same kind but other dtypes, so that digests cannot be
-    compared.
-    """
+    """Return True if the kind is the same but dtypes differ, so that digests cannot be compared."""
     return old.partition(" ")[0] == new.partition(" ")[0] and types_of(old) != types_of(new)
 
 

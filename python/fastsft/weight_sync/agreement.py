@@ -62,9 +62,7 @@ class TransferAgreement:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """Let the work in this context take any time: other ranks wait as long as this rank's process
-        lives.
-        """
+        """Let the work in this context take any time: other ranks wait while this rank's process lives."""
         with self._posts.alive():
             yield
 

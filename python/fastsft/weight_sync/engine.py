@@ -1,6 +1,4 @@
-"""Engines in weight sync: their state between calls, their sources of weights, and the adapter for a
-Trainer.
-"""
+"""Engines in weight sync: their state, their weight sources, and the adapter for a Trainer."""
 
 from __future__ import annotations
 
@@ -275,9 +273,7 @@ class _ExactBuffers:
     values: dict[str, torch.Tensor]
 
     def are_of(self, named: Sequence[Named]) -> bool:
-        """Return True if the buffers in the gathered unit have the bits that they had when `values` was
-        computed.
-        """
+        """Return True if the gathered unit's buffers have the bits from which `values` was computed."""
         return all(same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)
 
 

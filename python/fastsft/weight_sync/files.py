@@ -1,6 +1,4 @@
-"""A save's files, which are written under temporary names, and kept open until they have their final
-names.
-"""
+"""A save's files. They are written under temporary names, and kept open until they are renamed."""
 
 from __future__ import annotations
 

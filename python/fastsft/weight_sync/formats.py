@@ -43,9 +43,7 @@ _NAME = "model.safetensors"
 
 
 class HuggingFace:
-    """The format "hf": one model.safetensors with whole tensors, and config.json in the folder
-    `huggingface`.
-    """
+    """The format "hf": one model.safetensors with whole tensors, and config.json in `huggingface`."""
 
     name = "hf"
 
@@ -112,10 +110,7 @@ class Native:
 
 
 def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """Return the files in rank order. ValueError unless they are one save's files from all
-
-    ranks.
-    """
+    """Return the files in rank order. ValueError unless each rank of one save has a file."""
     by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     size = max(size for _, size in by_rank)
     if sorted(by_rank) != [(rank, size) for rank in range(size)]:

@@ -40,9 +40,7 @@ def step_directories(job: Path) -> dict[int, Path]:
 
 
 def problems(directory: Path, checksums: bool = False) -> list[str]:
-    """Return the faults that a saved directory has by its manifest; empty if readers may use the
-    directory.
-    """
+    """Return the faults that a saved directory has by its manifest; empty if there are none."""
     return list(_C.verify_directory(str(directory), checksums))
 
 

@@ -265,9 +265,7 @@ class CheckpointMonitor:
             del self._saves[step]
 
     def _publish(self, step: int) -> None:
-        """Publish the step's weights and full checkpoint if they are complete and no newer step is
-        published.
-        """
+        """Publish the step's weights and full checkpoint if complete, unless a newer step is published."""
         saves = self._of(step)
         if saves.failure is None and saves.pending[True] == 0:
             is_full = False in saves.announced

@@ -74,9 +74,7 @@ class SyncPlan:
         return str(self.native.difference(other.native, ours, theirs))
 
     def metadata(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """Return (name, dtype such as "torch.bfloat16", shape) for each tensor, as Trinity's
-        metadata.
-        """
+        """Return (name, dtype such as "torch.bfloat16", shape) for each tensor, as Trinity does."""
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
     def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> Message:

@@ -1,6 +1,4 @@
-"""The rendezvous of a weight group's members at their store, which is repeated whenever a member is
-restarted.
-"""
+"""The rendezvous of a weight group's members at their store, repeated if a member is restarted."""
 
 from __future__ import annotations
 
@@ -253,9 +251,7 @@ class Rendezvous:
             ) from error
 
     def _looks(self) -> Iterator[None]:
-        """Yield whenever the seats should be polled: often at first, because members often arrive
-        together.
-        """
+        """Yield whenever to poll the seats: often at first, because members often arrive together."""
         delay = _SHORTEST_DELAY
         while True:
             yield

@@ -85,8 +85,7 @@ class ShardAssembler:
         self._lock = threading.Lock()
 
     def loader(self, share: RowShard) -> Load:
-        """Return a function that takes the rows that one rank sends, and joins them with other ranks'
-        rows.
+        """Return a function that takes one rank's rows, and joins them with other ranks' rows.
 
         share: describes that rank's rows.
         """

@@ -132,9 +132,7 @@ def _packed(stream: TensorStream, plan: SyncPlan, bucket_bytes: int) -> list[npt
 
 
 def _check_capacity(synchronizer: object, needed: int) -> None:
-    """Raise RuntimeError if Ray's object store is too small for the weights, because Ray would spill or
-    hang.
-    """
+    """Raise RuntimeError if Ray's object store is too small for the weights: Ray would spill or hang."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized() or not remote.is_actor(synchronizer):
         return

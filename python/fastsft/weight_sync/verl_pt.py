@@ -148,10 +148,7 @@ class VerlPt:
 
 
 def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """Return the files in rank order. ValueError unless they are one save's files from all
-
-    ranks.
-    """
+    """Return the files in rank order. ValueError unless each rank of one save has a file."""
     by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     worlds = sorted({world for world, _ in by_rank})
     if len(worlds) > 1:

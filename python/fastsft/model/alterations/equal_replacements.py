@@ -36,9 +36,7 @@ _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
 
 def equal_replacement(value: object) -> str | None:
-    """Return the phrase that names a known replacement in messages; None if `value` is not a known
-    replacement.
-    """
+    """Return the phrase that names a known replacement in messages; None for other values."""
     function = value if isinstance(value, type) else plain(value)
     if isinstance(function, type):
         module, name = function.__module__, function.__qualname__
@@ -68,9 +66,7 @@ def _is_defined(value: type | FunctionType, module: str, name: str) -> bool:
 
 
 def _defines_class(module: str, kind: type) -> bool:
-    """Return True if the module contains this very class, and the class has the methods that the file
-    defines.
-    """
+    """Return True if the module contains this class, with the methods that the file defines."""
     if vars(sys.modules.get(module, object)).get(kind.__qualname__) is not kind:
         return False
     functions = {name: value for name, value in vars(kind).items() if isinstance(value, FunctionType)}

@@ -183,9 +183,7 @@ class LibraryCode:
             self.follow_class(value)
 
     def _follow_import(self, value: object, home: str, name: str) -> None:
-        """Compare an imported name with the object that its module of origin has, and follow the name
-        there.
-        """
+        """Compare an imported name with the object in its module of origin, and follow the name there."""
         for module, original in source_of(home).imports[name]:
             if module not in sys.modules:
                 continue

@@ -109,9 +109,7 @@ def _same(expected: torch.Tensor, given: torch.Tensor, dtype: torch.dtype) -> bo
 
 
 def _base_of(given: torch.Tensor, head_dim: int) -> float | None:
-    """Return the unscaled frequencies' base, rounded as a script would write it; None if they are
-    scaled.
-    """
+    """Return the base for unscaled frequencies, rounded as a script would write it; None if scaled."""
     if len(given) < 2 or not 0 < float(given[1]) < 1:
         return None
     return float(f"{float(given[1].double() ** (-head_dim / 2)):.4g}")

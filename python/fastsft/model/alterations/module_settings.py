@@ -176,9 +176,7 @@ def _decoder(model: PreTrainedModel) -> Any:
 
 
 def _heads(attention: Any) -> tuple[int, int, int]:
-    """Return the number of query heads, the number of key/value heads, and the head size, from the
-    projections.
-    """
+    """Return query head count, key/value head count and head size, from the projections."""
     head_dim = int(attention.head_dim)
     if hasattr(attention, "qkv_proj"):
         num_kv = int(attention.num_key_value_heads)

@@ -211,9 +211,7 @@ def _is_own_method(value: object, module: nn.Module, name: str) -> bool:
 
 
 def _only_moves(module: nn.Module, name: str, value: object) -> bool:
-    """Return True for a forward that accelerate has wrapped only to move inputs and weights between
-    devices.
-    """
+    """Return True for a forward that accelerate has wrapped only to move tensors between devices."""
     hook = vars(module).get("_hf_hook")
     if name != "forward" or hook is None or not isinstance(value, functools.partial):
         return False

@@ -109,9 +109,7 @@ def _shared(each: _Range, other: _Range) -> Iterator[Alteration]:
 
 
 def _overlaps_itself(parameter: torch.Tensor) -> bool:
-    """Return True if two elements may share memory, because a stride is within the extent of smaller
-    strides.
-    """
+    """Return True if two elements may share memory: a stride is within the extent of smaller strides."""
     reached = 0
     for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
         if size > 1:
@@ -122,9 +120,7 @@ def _overlaps_itself(parameter: torch.Tensor) -> bool:
 
 
 def _bytes_of(parameter: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses of the first byte of the parameter's elements and of the end of its last
-    element.
-    """
+    """Return the memory range that holds the parameter's elements: first address and end address."""
     last = sum(stride * (size - 1) for stride, size in zip(parameter.stride(), parameter.shape, strict=True))
     first = parameter.data_ptr()
     return first, first + (last + 1) * parameter.element_size()

@@ -167,9 +167,7 @@ class GenericBase(CausalLM):
         """Check nothing: the generic engine runs transformers' own code, so patches take effect."""
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return the operations per token (6 per parameter) and per token pair, and 1.0 if rows are
-        padded.
-        """
+        """Return operations per token (6 per parameter) and per token pair, and 1.0 if rows are padded."""
         sizes = self._sizes(4)
         count = sum(info.numel for info in self._parameters())
         return 6.0 * count, 12.0 * sizes.blocks * sizes.hidden, float(self.why_padded is not None)

@@ -153,9 +153,7 @@ class LayerParameters:
             part.reduce(units)
 
     def find(self, parameter: torch.Tensor) -> tuple[UnitParameters, int] | None:
-        """Return the unit that contains the parameter, and the parameter's index there; None if no unit
-        does.
-        """
+        """Return the unit that contains the parameter, and the parameter's index there; else None."""
         for part in self.parts:
             for at, own in enumerate(part.parameters):
                 if own is parameter:

@@ -1,6 +1,4 @@
-"""GenericModel: a transformers model's forward and backward, called by the engine
-(csrc/model/called_model.h).
-"""
+"""GenericModel: a transformers model's passes, which the engine calls (csrc/model/called_model.h)."""
 
 from __future__ import annotations
 
@@ -232,9 +230,7 @@ def _describe(info: ParameterInfo) -> _Tensors:
 
 
 def _set_tables(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Convert tables that are neither parameters nor buffers to `dtype`; transformers leaves them in
-    float32.
-    """
+    """Convert tables that transformers leaves in float32 to `dtype`: neither parameters nor buffers."""
     for module in model.modules():
         name = _TABLES.get(type(module).__name__, "")
         table = vars(module).get(name)

@@ -61,9 +61,7 @@ class _Read:
     bound: ast.expr | None = None
 
     def value(self, model: PreTrainedModel, owners: list[nn.Module]) -> float | None:
-        """Return the largest value that `bound` has in the model; 0 if it is not a number; None for a
-        range.
-        """
+        """Return the largest value that `bound` has in the model; 0 if not a number; None for a range."""
         if self.bound is None:
             return None
         if isinstance(self.bound, ast.Constant):

@@ -71,9 +71,7 @@ class PaddedBatch:
 
 
 def most_positions(model: PreTrainedModel) -> int | None:
-    """Return the number of positions if the model has an embedding table for them; None if it computes
-    them.
-    """
+    """Return the position count if positions are rows in an embedding; None if they are computed."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     tokens = model.get_input_embeddings()
     tables = [table for table in model.modules() if isinstance(table, nn.Embedding) and table is not tokens]

@@ -60,9 +60,7 @@ class ParameterInfo:
 
     @property
     def is_decayed(self) -> bool:
-        """True if weight decay changes the parameter. transformers' Trainer skips parameters without
-        gradients.
-        """
+        """True if weight decay changes the parameter. transformers skips parameters without gradients."""
         return self.decays and self.is_reached
 
     @property

@@ -58,9 +58,7 @@ class VisionTextModel(GenericCausalLM):
 
     @property
     def engine_words(self) -> str:
-        """The engine's description on the start page, with the counts of trained and frozen
-        parameters.
-        """
+        """The engine's description on the start page, with trained and frozen parameter counts."""
         rest = sum(entry.count for entry in self.carried())
         trained = sum(info.numel for info in self._parameters())
         return (

@@ -120,9 +120,7 @@ def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, 
 
 
 def _ignored_patterns(model: PreTrainedModel) -> list[re.Pattern[str]]:
-    """Return the name patterns that transformers ignores; none for a text decoder, which saves all
-    names.
-    """
+    """Return the name patterns that transformers ignores; none for a text decoder."""
     if whole_model(model) is not None:
         return []
     patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
