@@ -32,7 +32,7 @@ struct ConvertSink {
 };
 
 // Reads inputs as label_data does, and writes every record or reports it as a fault. Memory is
-// bounded as in label_data.
+// bounded as in InputWork.
 ConvertSummary convert_data(std::vector<DataInput> inputs, const ConvertOptions& options,
                             const ConvertSink& sink);
 

@@ -16,7 +16,8 @@ struct PaddedRows {
 };
 
 // Choice of the tokens that the attention mask covers. kNotPad: ids other than the pad id, as in
-// FastChat. kLength: the row's tokens, whatever their ids. Tokens that are no keys are always masked.
+// FastChat. kLength: the row's tokens, whatever their ids. Tokens that are no keys are masked by
+// both.
 enum class MaskRule { kNotPad, kLength };
 
 // Writes rows [begin, end) of the data set, in parallel. No row may be longer than `width`.

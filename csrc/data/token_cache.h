@@ -34,13 +34,13 @@ struct TokenCache {
 // trailer is checked. Throws DamagedCache, or std::runtime_error if the file cannot be read.
 TokenCache open_token_cache(const std::string& path, const std::string& key, bool verify);
 
-// A token cache, one file, little-endian, numbers as they are in memory:
+// Format of a token cache: one little-endian file, with numbers as in memory.
 //
 //   offset 0        kTokenCacheMagic, then zeros up to kTokenCacheAlignment
 //   sections        each at a multiple of kTokenCacheAlignment, in the order of TokenCacheSection
-//   the end         TokenCacheTrailer
+//   end             TokenCacheTrailer
 //
-// The trailer is written last, so that a file without one was never finished.
+// The trailer is written last. A file without a trailer was never finished.
 inline constexpr std::array<char, 8> kTokenCacheMagic = {'F', 'S', 'F', 'T', 'T', 'O', 'K', 'S'};
 inline constexpr uint32_t kTokenCacheVersion = 1;
 inline constexpr size_t kTokenCacheAlignment = 64;
