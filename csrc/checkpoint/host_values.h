@@ -12,14 +12,14 @@
 
 namespace fastsft {
 
-// Access to ranges of a unit's state in host memory. On the CPU the spans refer to the tensors' own
-// memory, without calling an ATen operator, unless the master is split. Otherwise they refer to a
-// copy that is valid until the next call.
+// Reads ranges of a unit's state into host memory. On the CPU the returned spans refer to the
+// tensors' own memory, without calling an ATen operator, unless the master is split. Otherwise they
+// refer to a copy that is valid until the next call.
 class HostValues {
  public:
-  // Returns the master weights of elements [begin, end) of the unit. The state must hold them.
+  // Returns the unit's master weights in `range`, which the state must hold.
   std::span<const float> master(const UnitState& state, const ElementRange& range);
-  // Returns the bytes of elements `range` of `values`, a flat tensor of the state.
+  // Returns the bytes of a range of elements. `values`: a flat tensor in the state.
   std::span<const std::byte> bytes(const at::Tensor& values, const ElementRange& range);
 
  private:

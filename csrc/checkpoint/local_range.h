@@ -14,18 +14,18 @@ namespace fastsft {
 // Returns true if this rank holds the whole unit: there is one rank, or the strategy replicates.
 bool owns_whole(const UnitState& state);
 
-// Stores the elements of `source` that this rank owns in `moment`, an optimizer state tensor with a
-// value per element (on any device), or in a float32 master. `data`: the elements of `source`, of
-// type `dtype`; only the owned elements are read.
+// Stores the elements in `source` that this rank owns. They go to `moment`, an optimizer state
+// tensor with a value per element (on any device), or a float32 master. `data`: the elements in
+// `source`, as `dtype`; only the owned elements are read.
 void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange source, DType dtype,
                  const std::byte* data);
-// Stores the values of `source` in optimizer state tensor `index`. `data`: the values as a
-// checkpoint stores them.
+// Stores the values for the elements in `source` in optimizer state tensor `index`. `data`: the
+// values as a checkpoint stores them.
 void store_values(const UnitState& state, size_t index, ElementRange source, DType dtype,
                   const std::byte* data);
-// Returns the dtype of an optimizer state tensor in a checkpoint.
+// Returns the dtype that an optimizer state tensor has in a checkpoint.
 DType stored_dtype(const StateSpec& spec);
-// Stores the elements of `source` that this rank owns in the master weights. For a linear layer in
+// Stores the elements in `source` that this rank owns in the master weights. For a linear layer in
 // 4 bits, `source` must be a whole tensor, and all its elements are read.
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
                         const std::byte* data);

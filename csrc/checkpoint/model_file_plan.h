@@ -11,12 +11,12 @@ namespace fastsft {
 
 struct SaveOptions {
   DType dtype = DType::kF32;                 // F32, BF16 or F16
-  uint64_t max_shard_bytes = 5'000'000'000;  // size limit of a file's data; 5 GB, decimal
+  uint64_t max_shard_bytes = 5'000'000'000;  // size limit for a file's data; 5 GB, decimal
   SavedForm form = {};
 };
 
-// A tensor and the offset of its bytes in the file. Either a unit holds it (`place`), or `carried`
-// supplies its bytes.
+// A tensor and its offset in the file. Either a unit holds it (`place`), or `carried` supplies its
+// bytes.
 struct PlannedTensor {
   TensorPlace place;
   TensorBytes carried;
@@ -31,7 +31,7 @@ struct PlannedFile {
   uint64_t size = 0;
 };
 
-// The complete layout of a model's weight files, known before anything is written; the same on
+// The complete layout for a model's weight files, known before anything is written; the same on
 // every rank. `place.slot` points into the units, which must outlive the plan.
 struct ModelFilePlan {
   SaveOptions options;
@@ -41,7 +41,7 @@ struct ModelFilePlan {
   uint64_t bytes() const;
 };
 
-// Returns all tensors of the files: first the units' tensors, then carried tensors.
+// Returns all tensors in the files: first the units' tensors, then carried tensors.
 std::vector<PlannedTensor> tensors_to_save(const std::vector<TensorPlace>& places,
                                            const SaveOptions& options);
 

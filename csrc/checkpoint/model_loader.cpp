@@ -15,7 +15,8 @@ namespace {
 
 constexpr size_t kMaxListed = 10;
 constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kRotaryTable = "rotary_emb.inv_freq";  // tensors whose names end with this
+// ending of a rotary table's tensor name
+constexpr const char* kRotaryTable = "rotary_emb.inv_freq";
 
 template <typename Sizes>
 std::string shape_text(const Sizes& shape) {

@@ -10,9 +10,9 @@
 
 namespace fastsft {
 
-// Writing of a model's files by all ranks together, without collectives. Each rank writes its
-// part's bytes at their offsets; rank 0 also writes the headers and the index. `directory` must be
-// new and visible to all ranks.
+// All ranks write a model's files together, without collectives. Each rank writes its part's bytes
+// at their offsets; rank 0 also writes the headers and the index. `directory` must be new and
+// visible to all ranks.
 
 // Writes this rank's bytes, durable on return. Throws std::invalid_argument with the tensor's name
 // if the dtype cannot hold a value.

@@ -11,8 +11,7 @@
 
 namespace fastsft {
 
-// Choice of the ranks that write gathered tensors: rank 0, or, with `everywhere`, every rank with
-// `here`.
+// The ranks that write gathered tensors: rank 0, or, with `everywhere`, every rank with `here`.
 struct Writers {
   bool everywhere = false;
   bool here = false;
@@ -32,10 +31,11 @@ std::vector<FileDigest> save_model(Strategy& strategy, Communicator& all,
                                    const std::string& directory, const SaveOptions& options,
                                    const Writers& writers = {});
 
-// Digests of the data that a rank wrote to a checkpoint.
+// Digests for the data that a rank wrote to a checkpoint.
 struct WrittenPart {
-  std::vector<FileDigest> files;    // files that only this rank wrote
-  std::vector<RangeDigest> ranges;  // ranges of the model's files, which all ranks write
+  std::vector<FileDigest> files;  // files that only this rank wrote
+  // this rank's ranges in the model's files, which all ranks write
+  std::vector<RangeDigest> ranges;
 };
 
 enum class Priority { kNormal, kLow };

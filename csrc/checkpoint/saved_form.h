@@ -19,7 +19,7 @@ namespace fastsft {
 // A function that fills `to` with a tensor's bytes from `offset` on.
 using TensorBytes = std::function<void(uint64_t offset, std::span<std::byte> to)>;
 
-// A tensor of a model's files that no unit holds, because nothing computes with it or trains it. It
+// A tensor in a model's files that no unit holds, because nothing computes with it or trains it. It
 // is written unchanged.
 struct CarriedTensor {
   TensorSpec spec;
@@ -30,7 +30,7 @@ struct CarriedTensor {
 // dtype.
 struct SavedForm {
   std::vector<CarriedTensor> carried;
-  std::map<std::string, DType> dtypes;  // dtypes of tensors that differ from the save's dtype
+  std::map<std::string, DType> dtypes;  // dtypes for tensors that differ from the save's dtype
   // source files of carried tensors, by path
   std::map<std::string, std::shared_ptr<const FileBytes>> files;
 
@@ -38,8 +38,8 @@ struct SavedForm {
     const auto found = dtypes.find(name);
     return found == dtypes.end() ? otherwise : found->second;
   }
-  // Carries the tensor that begins at byte `begin` of the file `path`. The file stays open, so that
-  // renaming or replacing it later does no harm.
+  // Carries the tensor at byte `begin` of the file `path`. The file stays open, so that renaming or
+  // replacing it later does no harm.
   void carry(TensorSpec spec, const std::string& path, uint64_t begin);
   // Carries the tensor with the bytes `data`. Throws std::invalid_argument if their number is
   // wrong.
@@ -49,9 +49,9 @@ struct SavedForm {
 // Returns all bytes of the tensor.
 std::vector<std::byte> bytes_of(const CarriedTensor& tensor);
 
-// Returns the order of tensors in a file, as indices into `specs`: larger elements first, so that
-// each tensor begins at a multiple of its element size. Tensors of equal element size keep their
-// order.
+// Returns the order in which tensors are stored in a file, as indices into `specs`: larger elements
+// first, so that each tensor's offset is a multiple of its element size. Tensors with equal element
+// sizes keep their order.
 std::vector<size_t> aligned_order(const std::vector<TensorSpec>& specs);
 
 // A tensor of the model and the unit that holds it.

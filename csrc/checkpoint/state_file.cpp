@@ -96,7 +96,8 @@ std::vector<std::string> find_state_files(const std::string& directory) {
 
 namespace {
 
-// Returns part `index` of `count` nearly equal parts of a range, cut at multiples of kAlignment.
+// Cuts a range into `count` nearly equal parts at multiples of kAlignment, and returns part
+// `index`.
 ElementRange part_of(const ElementRange& range, int64_t index, int64_t count) {
   const int64_t step = (range.size() + count * kAlignment - 1) / (count * kAlignment) * kAlignment;
   const int64_t begin = std::min(range.begin + index * step, range.end);

@@ -16,7 +16,7 @@ struct StoredUnit {
   ElementRange range;
 };
 
-// The metadata of an optimizer file.
+// An optimizer file's metadata.
 struct StateFileLayout {
   int rank = 0;
   int world_size = 1;
@@ -29,15 +29,15 @@ std::string layout_json(const StateFileLayout& layout);
 StateFileLayout read_layout(const SafetensorsReader& reader);
 
 // Returns the paths of a complete set of optimizer files. Throws std::invalid_argument if a file is
-// missing, or if the directory holds sets of different rank counts.
+// missing, or if the directory holds sets with different rank counts.
 std::vector<std::string> find_state_files(const std::string& directory);
 
-// The part of the state that a rank writes: elements [begin, end) of every unit, possibly none, as
-// views of the tensors that hold them. Together, all ranks' parts contain every element once, even
-// if a strategy replicates the state, and no padding. Values shared by neighbouring elements may
-// occur in several parts.
+// The part of the state that a rank writes: for every unit elements [begin, end), possibly none, as
+// views into the tensors that hold them. Together, all ranks' parts contain every element once,
+// even if a strategy replicates the state, and no padding. Values shared by neighbouring elements
+// may occur in several parts.
 struct StatePart {
-  int rank = 0;  // of the rank that writes
+  int rank = 0;  // number of the writing rank
   int world_size = 1;
   std::vector<UnitState> states;
 };
@@ -59,7 +59,7 @@ class StateStaging {
   StatePart part_;
 };
 
-// Returns the size in bytes of the buffers for `live`.
+// Returns how many bytes the buffers for `live` take.
 int64_t staging_bytes(const StatePart& live);
 
 }  // namespace fastsft

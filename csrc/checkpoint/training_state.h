@@ -13,11 +13,11 @@ namespace fastsft {
 // The training state as safetensors files. File optimizer-rank-RRRRR-of-WWWWW holds, for every
 // unit, the rank's elements of "<unit>.master" and of the optimizer state
 // (shard/optimizer_state.h), such as AdamW's "<unit>.exp_avg" and "<unit>.exp_avg_sq". The metadata
-// has the range of elements and the hash of the unit's layout. Master weights are F32 (split
-// masters are joined), optimizer state has its own dtype. Values that belong to a whole unit are in
-// the file with the unit's first elements.
+// has the element range and the unit's layout hash. Master weights are F32 (split masters are
+// joined), optimizer state has its own dtype. Values that belong to a whole unit are in the file
+// with the unit's first elements.
 
-// Writes the file of this rank's part to an existing directory. Durable on return.
+// Writes this rank's file to an existing directory. Durable on return.
 FileDigest save_training_state(FileSystem& file_system, const StatePart& part,
                                const std::string& directory);
 

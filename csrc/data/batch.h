@@ -18,7 +18,7 @@ struct Batch {
   at::Tensor label_positions;  // [labels] int64
   at::Tensor targets;          // [labels] int64
   at::Tensor token_weights;    // [labels] float32
-  int64_t max_seqlen = 0;      // length of the longest conversation
+  int64_t max_seqlen = 0;      // tokens in the longest conversation
   int64_t num_positions = 0;   // largest position + 1
   // cu_seqlens on the host if `is_key` has entries, else empty.
   std::vector<int32_t> boundaries;

@@ -18,7 +18,7 @@ int64_t array_bytes(const std::vector<T>& values) {
   return static_cast<int64_t>(values.size() * sizeof(T) + kAlign - 1) / kAlign * kAlign;
 }
 
-// Calls `visit(array, tensor)` for every array of the batch, in packing order.
+// Calls `visit(array, tensor)` for every array in the batch, in packing order.
 template <typename Visit>
 void for_each_array(const HostBatch& host, Batch& batch, const Visit& visit) {
   visit(host.input_ids, batch.input_ids);
@@ -31,7 +31,7 @@ void for_each_array(const HostBatch& host, Batch& batch, const Visit& visit) {
   visit(host.token_weights, batch.token_weights);
 }
 
-// Returns the bytes of a batch's arrays laid end to end, each beginning at a multiple of kAlign.
+// Returns the bytes that a batch's arrays take, laid end to end and each aligned to kAlign.
 int64_t packed_bytes(const HostBatch& batch) {
   int64_t bytes = 0;
   Batch unused;
@@ -49,8 +49,8 @@ void pack(const HostBatch& batch, std::byte* to) {
   });
 }
 
-// Returns the batch's arrays as views of `block` (uint8), which begin at byte `offset`, a multiple
-// of kAlign.
+// Returns the batch's arrays as views into `block` (uint8), from byte `offset` on, which is aligned
+// to kAlign.
 Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
   Batch batch;
   batch.max_seqlen = host.max_seqlen;

@@ -13,8 +13,8 @@
 
 namespace fastsft {
 
-// Returns an upper bound on the bytes of `batches` packed batches, given their total numbers of
-// tokens and labels. Each array begins at a multiple of 64 bytes.
+// Returns an upper bound on the bytes that `batches` packed batches take, given their total token
+// and label counts. Each array is aligned to 64 bytes.
 int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches);
 
 // Copies a step's micro-batches to the device. They are packed into one page-locked buffer and
@@ -28,18 +28,20 @@ class BatchUpload {
   BatchUpload(const BatchUpload&) = delete;
   BatchUpload& operator=(const BatchUpload&) = delete;
 
-  // Allocates both buffers for steps of at most `bytes` (most_packed_bytes) and `batches` batches.
+  // Allocates both buffers for steps with at most `bytes` (most_packed_bytes) and `batches`
+  // batches.
   void reserve(int64_t bytes, size_t batches);
-  // Enqueues the copies of all `batches`. The host waits only if the copies of the step before the
-  // last are still pending. The result is valid until the second `begin` after this one.
+  // Enqueues the copies for all `batches`. The host waits only if copies from the step before the
+  // last are still pending. The result is valid until the second `begin` after this call.
   std::vector<Batch> begin(std::span<const HostBatch> batches);
-  // Makes the current stream wait until batch `index` of the last `begin` has been copied.
+  // Makes the current stream wait until batch `index` has been copied. The index refers to the last
+  // `begin`.
   void await(size_t index);
-  // Marks the end of the batches' use. Call it after the last computation that reads them was
-  // enqueued.
+  // Allows the buffer to be overwritten. Call it after the last computation that reads the batches
+  // was enqueued.
   void finish();
 
-  int64_t nbytes() const;  // bytes of both buffers on the device
+  int64_t nbytes() const;  // bytes that both buffers take on the device
 
  private:
   struct Block {

@@ -99,7 +99,7 @@ class OpenBins {
   std::vector<int32_t> next_;   // next bin with the same free space
 };
 
-// The bin of every item, and the number of bins.
+// The bin for every item, and the bin count.
 struct Assignment {
   std::vector<int32_t> bin_of;
   int32_t count = 0;

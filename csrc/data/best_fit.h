@@ -19,8 +19,8 @@ struct Packing {
 };
 
 // Packs items by best-fit decreasing: the longest item first, each into the fullest bin that has
-// room. A bin holds at most `capacity`; a longer item gets a bin of its own. Takes linear time.
-// Throws std::invalid_argument for a negative length, a capacity below 1, or 2^31 items and more.
+// room. A bin holds at most `capacity`; a longer item gets its own bin. Takes linear time. Throws
+// std::invalid_argument for a negative length, a capacity below 1, or 2^31 items and more.
 Packing pack_best_fit(std::span<const int64_t> lengths, int64_t capacity);
 
 // Returns the items ordered by falling length; equal lengths keep their order. Lengths above

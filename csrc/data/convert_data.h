@@ -9,12 +9,12 @@
 
 namespace fastsft {
 
-// Counts of a conversion; num_records = num_written + num_faults.
+// Counts from a conversion; num_records = num_written + num_faults.
 struct ConvertSummary {
-  std::vector<DataReport::FormatUse> formats;  // data formats of the inputs
+  std::vector<DataReport::FormatUse> formats;  // data formats found in the inputs
   int64_t num_records = 0;
   int64_t num_written = 0;
-  std::vector<RecordError> faults;  // records that could not be written, at most kMaxFaults of them
+  std::vector<RecordError> faults;  // the first kMaxFaults records that could not be written
   int64_t num_faults = 0;
 };
 
@@ -24,7 +24,7 @@ struct ConvertOptions {
   int num_threads = 0;
 };
 
-// Receives the converted text and the lines of --report_bad, in order.
+// Receives the converted text and the --report_bad lines, in order.
 struct ConvertSink {
   std::function<void(const std::string& text)> write;
   std::function<void(const std::string& lines)> write_bad;

@@ -31,8 +31,8 @@ int64_t count_of(std::span<const int64_t> counts, const ReferenceGroup& group) {
   return sum;
 }
 
-// Returns the divisor of the losses in one reference micro-batch. `whole`: the number of targets,
-// or of labels, in the whole group; used by the global norms only.
+// Returns the number by which losses in one reference micro-batch are divided. `whole`: the target
+// or label count in the whole group; used by the global norms only.
 double divisor(const RowCounts& rows, const ReferenceGroup& group, size_t rank, size_t batch,
                LossNorm norm, int64_t whole) {
   const auto ranks = static_cast<double>(group.size());

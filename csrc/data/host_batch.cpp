@@ -32,7 +32,7 @@ const GeneralRow& general_of(const TokenDataset& dataset, int64_t row) {
   return general == nullptr ? kNothing : *general;
 }
 
-// The tokens of a general row, with positions and mask.
+// A general row's tokens, with positions and mask.
 class GeneralTokens {
  public:
   GeneralTokens(const TokenDataset& dataset, int64_t row, const BatchRules& rules)

@@ -20,9 +20,9 @@ struct HostBatch {
   // every batch
   std::vector<int32_t> token_keys;
   std::vector<int64_t> label_positions;  // [labels]: index of the token before each target
-  std::vector<int64_t> targets;          // [labels]: id of the target
-  std::vector<float> token_weights;      // [labels]: weight of the token's loss
-  int64_t max_seqlen = 0;                // length of the longest conversation
+  std::vector<int64_t> targets;          // [labels]: target ids
+  std::vector<float> token_weights;      // [labels]: loss weights
+  int64_t max_seqlen = 0;                // tokens in the longest conversation
   int64_t num_positions = 0;             // largest position + 1
 };
 
@@ -31,7 +31,7 @@ struct HostBatch {
 // is not the previous position plus 1 begins a new sequence.
 struct BatchRules {
   int64_t vocab_size = 0;
-  int64_t window = 0;  // smallest sliding window of the layers; 0: no window
+  int64_t window = 0;  // smallest sliding window among the layers; 0: no window
   bool find_packed = false;
   bool token_keys = false;
 };
@@ -44,10 +44,11 @@ struct BatchRules {
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                      std::span<const double> weights, const BatchRules& rules);
 
-// Returns a batch of all tokens of `rows`, without labels, to compute logits.
+// Returns a batch with all tokens in `rows`, without labels, to compute logits.
 HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                                 const BatchRules& rules);
-// Returns a batch of conversations with these ids, without labels, to compute logits.
+// Returns a batch with these conversations, without labels, to compute logits. `ids`: the
+// conversations end to end; `lengths`: their token counts.
 HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const int64_t> lengths,
                                 int64_t vocab_size);
 

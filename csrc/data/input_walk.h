@@ -17,21 +17,21 @@
 
 namespace fastsft {
 
-// A file of a data set.
+// A data file.
 struct DataInput {
   std::string name;  // every error message about this file begins with it
   ByteSource* source = nullptr;
   Share share;
-  size_t max_record = RecordReader::kMaxRecord;  // largest size of a record in bytes
-  // true if byte offsets and line numbers of the text mean something to the user
+  size_t max_record = RecordReader::kMaxRecord;  // largest record size in bytes
+  // true if byte offsets and line numbers in the text mean something to the user
   bool has_places = true;
   std::string format = kAutoFormat;
 };
 
-// A chunk of records, and everything needed to parse it.
+// A chunk with successive records, and everything needed to parse it.
 struct InputChunk : OrderedPipeline::Piece {
   const DataInput* input = nullptr;
-  size_t index = 0;  // index of the input
+  size_t index = 0;  // input index
   FormatChoice format;
   RecordChunk chunk;
   std::vector<Conversation> records;
@@ -46,14 +46,14 @@ class InputWalk {
  public:
   explicit InputWalk(std::vector<DataInput> inputs);
 
-  // Reads the next chunk. Returns false at the end of the data.
+  // Reads the next chunk. Returns false after the last chunk.
   bool next(InputChunk& chunk);
   // Returns the name of a chunk's file; "" if there is only one file.
   const std::string& file_of(const InputChunk& chunk) const;
-  // Adds a parsed chunk to the format statistics. Call in the order of the data.
+  // Adds a parsed chunk to the format statistics. Call in data order.
   void count(const InputChunk& chunk);
   const std::vector<DataReport::FormatUse>& formats() const { return formats_; }
-  // Returns `formats()` for a labelling: fields of tool calls count as used if the model's template
+  // Returns `formats()` for a labelling: a tool call's fields count as used if the model's template
   // reads them.
   std::vector<DataReport::FormatUse> formats(const Labeller& labeller) const;
 
@@ -65,14 +65,14 @@ class InputWalk {
   std::vector<DataReport::FormatUse> formats_;
 };
 
-// How much of a data set was processed.
+// Progress of the work on a data set.
 struct LabelProgress {
   int64_t num_bytes = 0;
   int64_t num_records = 0;
 };
 using PollProgress = std::function<void(const LabelProgress&)>;
 
-// Processes all chunks of a data set: chunks are read in order, processed in parallel and consumed
+// Processes all chunks in a data set: chunks are read in order, processed in parallel and consumed
 // in order. `Chunk` is derived from InputChunk and holds results. Memory is bounded by the number
 // of chunks in progress.
 template <typename Chunk>
@@ -81,13 +81,13 @@ class InputWork : public OrderedPipeline {
   explicit InputWork(std::vector<DataInput> inputs, PollProgress poll = {})
       : walk_(std::move(inputs)), poll_(std::move(poll)) {}
 
-  // Runs the work. Exceptions of `process`, `consume` and `poll` are passed on.
+  // Runs the work. Exceptions from `process`, `consume` and `poll` are passed on.
   void run(int num_threads) { run_in_order(*this, num_threads); }
 
  protected:
   // Parses a chunk and fills in its results. Called in parallel.
   virtual void process(Chunk& chunk) = 0;
-  // Takes the results of a chunk. Called for one chunk at a time, in the order of the data.
+  // Takes a chunk's results. Called for one chunk at a time, in data order.
   virtual void consume(Chunk& chunk) = 0;
 
   InputWalk walk_;
@@ -121,14 +121,14 @@ class InputWork : public OrderedPipeline {
   } progress_;
 };
 
-// Size of a data set, counted without tokenizing.
+// Data set size, counted without tokenizing.
 struct DataCounts {
   int64_t num_records = 0;
   int64_t num_messages = 0;
-  int64_t num_text_bytes = 0;  // bytes of the messages' texts
+  int64_t num_text_bytes = 0;  // bytes in the messages' texts
 };
 
-// Counts the records of the inputs, which are read and parsed as label_data does.
+// Counts the inputs' records and messages. The inputs are read and parsed as in label_data.
 DataCounts count_data(std::vector<DataInput> inputs, int num_threads);
 
 }  // namespace fastsft

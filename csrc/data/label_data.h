@@ -15,15 +15,15 @@ namespace fastsft {
 // records have no row.
 struct LabelSummary {
   DataReport report;
-  std::vector<RecordError> faults;  // at most kMaxFaults of them
+  std::vector<RecordError> faults;  // the first kMaxFaults faulty records
   int64_t num_faults = 0;
 };
 inline constexpr size_t kMaxFaults = 1000;
 
-// A chunk of records with their labels.
+// A chunk and its records' labels.
 struct LabelledChunk : InputChunk {
-  std::vector<LabelledRecord> labelled;  // one entry for each of `records`
-  std::string bad_records;               // lines of --report_bad
+  std::vector<LabelledRecord> labelled;  // one entry per record
+  std::string bad_records;               // --report_bad lines
 
   void parse_and_label(const Labeller& labeller);
 };
@@ -32,13 +32,13 @@ struct LabelledChunk : InputChunk {
 struct LabelledData {
   TokenDataset dataset;
   LabelSummary summary;
-  std::string bad_records;  // lines of --report_bad
+  std::string bad_records;  // --report_bad lines
 };
 
 // Labels conversations that are in memory.
 LabelledData label_conversations(std::vector<Conversation> conversations, const Labeller& labeller);
 
-// Labels the records of several inputs, one after the other (InputWork), and passes the rows to
+// Labels the records from several inputs, one after the other (InputWork), and passes the rows to
 // `sink` in order. `poll` is called at intervals on the calling thread; an exception it throws
 // stops the work.
 LabelSummary label_data(std::vector<DataInput> inputs, const Labeller& labeller, LabelSink& sink,

@@ -11,7 +11,7 @@ class LabelSink {
  public:
   virtual ~LabelSink() = default;
   virtual void add(const Example& example) = 0;
-  // Receives lines of --report_bad, each with its newline.
+  // Receives --report_bad lines, each with its newline.
   virtual void add_bad_records(const std::string& lines) = 0;
 };
 

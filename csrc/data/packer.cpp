@@ -37,8 +37,8 @@ std::optional<Bins> spread(std::span<const int64_t> lengths, size_t count, int64
 }
 
 // Packs items into bins that are padded to their longest item. Items are taken by falling length,
-// so that each bin holds items of similar length and the number of bins is minimal. Item count
-// times longest length is at most `capacity`; a longer item gets a bin of its own. Throws
+// so that each bin holds items with similar lengths and the bin count is minimal. Item count times
+// longest length is at most `capacity`; a longer item gets its own bin. Throws
 // std::invalid_argument as pack_best_fit does.
 Packing pack_padded(std::span<const int64_t> lengths, int64_t capacity) {
   require(capacity >= 1, "expected a capacity of at least 1, got ", capacity);
@@ -99,7 +99,7 @@ double cost_of(std::span<const int32_t> items, std::span<const int64_t> lengths,
   return cost.padded ? largest * static_cast<double>(items.size()) : sum;
 }
 
-// Assigns bins to ranks. Bins of similar cost are computed in the same round; within a round the
+// Assigns bins to ranks. Bins with similar costs are computed in the same round; within a round the
 // most expensive bin goes to the rank with the least cost so far.
 StepPacking deal(Bins bins, std::span<const int64_t> lengths, size_t ranks, const PackCost& cost) {
   std::vector<double> costs;

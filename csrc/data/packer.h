@@ -6,9 +6,9 @@
 
 namespace fastsft {
 
-// Computing costs of a conversation, in any unit: matrix products grow linearly with its length,
-// attention with the square. `padded`: all conversations of a micro-batch are computed at the
-// length of its longest.
+// A conversation's computing cost, in any unit: matrix products grow linearly with its length,
+// attention with the square. `padded`: all conversations in a micro-batch are computed at the
+// longest conversation's length.
 struct PackCost {
   double linear = 1;
   double quadratic = 0;
@@ -20,16 +20,16 @@ struct PackCost {
   }
 };
 
-// Conversations, as indices into `lengths`, by [rank][micro-batch]. All ranks have the same number
-// of micro-batches.
+// Conversations, as indices into `lengths`, by [rank][micro-batch]. All ranks have the same
+// micro-batch count.
 using StepPacking = std::vector<std::vector<std::vector<int32_t>>>;
 
-// Distributes the conversations of an optimizer step over `ranks` and micro-batches. A micro-batch
-// has at most `micro_batch_tokens` tokens, padding included; a longer conversation gets a
-// micro-batch of its own. The number of micro-batches is the smallest possible, but at least 1 per
-// rank; some may be empty. The cost is balanced between the micro-batches that ranks compute at the
-// same time, and between ranks. The most expensive micro-batches come first, so that buffers grow
-// only once. Inside a micro-batch the order of `lengths` is kept. Deterministic.
+// Distributes an optimizer step's conversations over `ranks` and micro-batches. A micro-batch has
+// at most `micro_batch_tokens` tokens, padding included; a longer conversation gets its own
+// micro-batch. The micro-batch count is the smallest possible, but at least 1 per rank; some
+// micro-batches may be empty. The cost is balanced between the micro-batches that ranks compute at
+// the same time, and between ranks. The most expensive micro-batches come first, so that buffers
+// grow only once. Conversations inside a micro-batch keep their order in `lengths`. Deterministic.
 StepPacking pack_step(std::span<const int64_t> lengths, int64_t ranks, int64_t micro_batch_tokens,
                       const PackCost& cost);
 

@@ -15,12 +15,11 @@ struct PaddedRows {
   bool* mask;       // by MaskRule
 };
 
-// Choice of the tokens that the attention mask covers. kNotPad: ids other than the pad id, as in
-// FastChat. kLength: the row's tokens, whatever their ids. Tokens that are no keys are masked by
-// both.
+// Rule for the attention mask. kNotPad: covers ids other than the pad id, as in FastChat. kLength:
+// covers the row's tokens, whatever their ids. Tokens that are no keys are masked by both.
 enum class MaskRule { kNotPad, kLength };
 
-// Writes rows [begin, end) of the data set, in parallel. No row may be longer than `width`.
+// Writes rows [begin, end) in parallel. No row may be longer than `width`.
 void fill_padded_rows(const TokenDataset& dataset, int64_t begin, int64_t end, int64_t width,
                       int32_t pad_id, MaskRule mask_rule, const PaddedRows& to);
 
@@ -32,12 +31,12 @@ struct Item {
   // Attention mask: a token and later tokens attend to the token if its entry is not 0. Tokens
   // beyond the end of the mask are masked; surplus entries are ignored.
   std::optional<std::span<const uint8_t>> mask;
-  bool has_mask = false;  // true also if a collator adds a mask of ones
+  bool has_mask = false;  // true also if a collator adds an all-ones mask
 };
 
 // Features that a row needs from attention and that not every implementation computes alike.
 struct RowNeeds {
-  bool masked_query = false;  // output of a masked token
+  bool masked_query = false;  // the output for a masked token
   bool blind_query = false;   // output for a query whose keys are all masked
   bool packing = false;       // attention within packed sequences, which the positions separate
 };

@@ -13,16 +13,15 @@ std::vector<int64_t> epoch_order(int64_t size, int64_t seed, int64_t epoch);
 
 inline constexpr int64_t kMaxOrderSize = 0xffffffffll / 20;
 
-// How rows are distributed over ranks: micro-batch s of rank k holds the `batch_size` rows from
-// position (s * world_size + k) * batch_size of the order on.
+// Rule that distributes rows over ranks: micro-batch s on rank k holds the `batch_size` rows from
+// position (s * world_size + k) * batch_size on.
 struct BatchShape {
   int64_t batch_size = 1;
   int64_t world_size = 1;
   bool drop_last = false;
 };
 
-// Returns the number of micro-batches of a rank in an epoch of `size` rows. It is the same on every
-// rank.
+// Returns a rank's micro-batch count in an epoch with `size` rows. It is the same on every rank.
 int64_t micro_batch_count(int64_t size, const BatchShape& shape);
 
 // Returns the rows of rank `rank` for each micro-batch, distributed like accelerate's

@@ -5,19 +5,19 @@
 
 namespace fastsft {
 
-// Statistics on how the optimizer steps of an epoch were packed, over all ranks.
+// Statistics on how an epoch's optimizer steps were packed, over all ranks.
 struct PackingSummary {
   int64_t steps = 0;
   int64_t conversations = 0;  // including conversations without targets
-  int64_t tokens = 0;         // tokens of the conversations that have targets
-  int64_t micro_batches = 0;  // of one rank, summed over steps
-  // Largest values of a micro-batch, and of one rank's part of a step.
+  int64_t tokens = 0;         // tokens in the conversations that have targets
+  int64_t micro_batches = 0;  // one rank's micro-batches, summed over steps
+  // Largest values found: in a micro-batch, and in one rank's part of a step.
   int64_t micro_batch_tokens = 0;
   int64_t micro_batch_labels = 0;
   int64_t rank_step_tokens = 0;
   int64_t rank_step_labels = 0;
-  int64_t longest = 0;  // length of the longest conversation
-  double balance = 0;   // mean of `balance` (packer.h) over the steps
+  int64_t longest = 0;  // tokens in the longest conversation
+  double balance = 0;   // the mean over steps of `balance` (packer.h)
 
   void add(const GroupPacking& packing, const PackCost& cost);
 };
@@ -29,8 +29,8 @@ struct StepSourceOptions {
   PackOptions pack;
 };
 
-// Plans the optimizer steps of a run: turns row lengths into each rank's micro-batches. `order` is
-// the row order of one epoch (sampler.h). All ranks must construct it with the same values.
+// Plans a run's optimizer steps: turns row lengths into each rank's micro-batches. `order` is one
+// epoch's row order (sampler.h). All ranks must construct it with the same values.
 class StepSource {
  public:
   // Each vector has an entry per row (RowCounts).
@@ -38,7 +38,7 @@ class StepSource {
              std::vector<int64_t> label_counts, const StepSourceOptions& options);
 
   GroupPlan plan(std::span<const int64_t> order, int64_t step, int64_t rank) const;
-  // Returns the statistics of the first `steps` steps.
+  // Returns statistics on the first `steps` steps.
   PackingSummary summary(std::span<const int64_t> order, int64_t steps) const;
 
  private:

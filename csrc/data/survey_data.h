@@ -11,12 +11,13 @@
 
 namespace fastsft {
 
-// Selects the records of a data set that a survey shows.
+// Selection of records for a survey.
 struct SurveyChoice {
-  int64_t count = 5;             // largest number of records
-  std::optional<uint64_t> seed;  // seed of a random choice; without it the first records are chosen
+  int64_t count = 5;  // largest record count
+  // seed for a random choice; without it the first records are chosen
+  std::optional<uint64_t> seed;
   std::optional<std::string> id;  // the record's id, or its number in its file
-  // Name of an outcome or remark: an action on the record or a part of it (such as "dropped"), a
+  // Name of an outcome or remark: an action on the record or on a part (such as "dropped"), a
   // remark, or "stopped".
   std::optional<std::string> only;
 
@@ -30,17 +31,17 @@ struct SurveyedRecord {
   Explanation explanation;
 };
 
-// Maps a number of tokens to a number of rows.
+// Maps a token count to a row count.
 using TokenHistogram = std::map<int64_t, int64_t>;
 
-// Statistics of a whole labelled data set, without its rows. A record counts as often as its file's
-// weight in the data mixture says.
+// Statistics on a whole labelled data set, without its rows. A record counts as often as its file's
+// weight says.
 struct Survey {
   LabelSummary summary;
-  TokenHistogram lengths;              // number of rows by length in tokens
-  TokenHistogram learned;              // number of rows by number of learned tokens
+  TokenHistogram lengths;              // row counts by row length
+  TokenHistogram learned;              // row counts by learned tokens
   int64_t num_matching = 0;            // records that match `id` and `only`, each counted once
-  std::vector<SurveyedRecord> chosen;  // in the order of the data
+  std::vector<SurveyedRecord> chosen;  // chosen records in data order
 };
 
 // Labels the records as label_data does, and explains the chosen records. Memory is bounded by the

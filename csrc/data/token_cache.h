@@ -26,12 +26,12 @@ struct TokenCache {
   std::shared_ptr<const MappedFile> file;
   TokenDataset dataset;          // reads from the mapped file
   std::string report;            // report text as it was given to the writer
-  std::string_view bad_records;  // lines of --report_bad, inside the mapped file
+  std::string_view bad_records;  // --report_bad lines, inside the mapped file
 };
 
 // Maps a finished cache. `key`: hash of the inputs for which the cache must have been written.
-// `verify`: compare the checksums of all sections, which reads the whole file; otherwise only the
-// trailer is checked. Throws DamagedCache, or std::runtime_error if the file cannot be read.
+// `verify`: compare all sections' checksums, which reads the whole file; otherwise only the trailer
+// is checked. Throws DamagedCache, or std::runtime_error if the file cannot be read.
 TokenCache open_token_cache(const std::string& path, const std::string& key, bool verify);
 
 // Format of a token cache: one little-endian file, with numbers as in memory.
@@ -48,9 +48,9 @@ inline constexpr size_t kTokenCacheAlignment = 64;
 enum TokenCacheSection {
   kIdsSection,           // one int32 per token
   kSpansSection,         // two int32 per learned span
-  kTokenOffsetsSection,  // one int64 per row, and the end of the last row
-  kSpanOffsetsSection,   // one int64 per row, and the end of the last row
-  kBadRecordsSection,    // lines of --report_bad
+  kTokenOffsetsSection,  // one int64 per row, and the last row's end
+  kSpanOffsetsSection,   // one int64 per row, and the last row's end
+  kBadRecordsSection,    // --report_bad lines
   kReportSection,        // the data report
   kNumTokenCacheSections
 };
@@ -59,7 +59,7 @@ struct TokenCacheTrailer {
   struct Section {
     uint64_t offset = 0;
     uint64_t size = 0;    // bytes
-    uint64_t crc32c = 0;  // checksum of this section and all earlier sections
+    uint64_t crc32c = 0;  // checksum over this section and all earlier sections
   };
 
   std::array<char, 8> magic = kTokenCacheMagic;
@@ -67,7 +67,7 @@ struct TokenCacheTrailer {
   int32_t max_id = -1;
   std::array<Section, kNumTokenCacheSections> sections;
   std::array<char, 64> key{};  // hash of the inputs, in hexadecimal digits
-  uint64_t crc32c = 0;         // checksum of the trailer's fields before this one
+  uint64_t crc32c = 0;         // checksum over the trailer's earlier fields
 };
 
 static_assert(std::endian::native == std::endian::little);

@@ -25,8 +25,8 @@ auto as_write_error(Call&& call) {
 
 }  // namespace
 
-// A section's file while rows arrive. The file of the ids becomes the cache itself; the other
-// sections have temporary files next to it.
+// The file that a section grows in. The ids' file becomes the cache itself; the other sections have
+// temporary files next to it.
 class TokenCacheWriter::Part {
  public:
   Part(FileSystem& file_system, std::string path)

@@ -47,7 +47,7 @@ class TokenCacheWriter : public LabelSink {
 
   FileSystem& file_system_;
   std::string directory_;
-  std::string base_;  // common beginning of the temporary names
+  std::string base_;  // common prefix of the temporary names
   std::array<std::unique_ptr<Part>, kReportSection> parts_;
   TokenCacheTrailer trailer_;
   int64_t num_tokens_ = 0;
@@ -55,7 +55,7 @@ class TokenCacheWriter : public LabelSink {
   uint32_t checksum_ = 0;
 };
 
-// Beginning of the names of temporary cache files.
+// Name prefix of temporary cache files.
 inline constexpr const char* kCacheTemporaryPrefix = ".fastsft-tmp-cache-";
 
 }  // namespace fastsft

@@ -12,16 +12,17 @@
 
 namespace fastsft {
 
-// The label of positions that are not learned.
+// The label at positions that are not learned.
 inline constexpr int64_t kIgnoredLabel = -100;
 
-// Properties of a row besides ids and learned spans. An empty list means the default of plain rows.
+// A row's properties besides ids and learned spans. An empty list means the default, as in plain
+// rows.
 struct GeneralRow {
   std::vector<int32_t> labels;  // [length], not shifted, read at learned positions; empty: the ids
   std::vector<int32_t> positions;  // [length], for the rotary embedding; empty: 0, 1, 2, ...
   std::vector<uint8_t> is_key;  // [length], 0: no token attends to this token; empty: all are keys
   bool has_mask = false;        // true if the row came with an attention mask
-  int64_t leading = 0;          // number of masked tokens that were removed from its beginning
+  int64_t leading = 0;          // number of masked tokens removed from the beginning
 };
 
 // Positions must be below this limit: the table of rotary angles has an entry for each position.
@@ -62,7 +63,7 @@ class TokenDataset {
   int64_t size() const { return static_cast<int64_t>(arrays_.token_offsets.size()) - 1; }
   int64_t num_tokens() const { return static_cast<int64_t>(arrays_.ids.size()); }
   bool is_mapped() const { return file_ != nullptr; }
-  // Returns the CRC-32C of all rows. Equal data sets have equal checksums.
+  // Returns a CRC-32C over all rows. Equal data sets have equal checksums.
   uint32_t checksum() const;
   // Returns the largest id or label, which must be inside the model's vocabulary; -1 if there are
   // none.
@@ -72,14 +73,14 @@ class TokenDataset {
   std::span<const int32_t> ids(int64_t row) const;
   std::span<const TokenSpan> learned(int64_t row) const;
   int64_t length(int64_t row) const;
-  // Returns the number of targets: learned positions after the shift to the next token. Position 0
-  // has no token before it and never counts (docs/spec/trainer_semantics.md, section 6).
+  // Returns the target count: learned positions after the shift to the next token. Position 0 has
+  // no token before it and never counts (docs/spec/trainer_semantics.md, section 6).
   int64_t num_targets(int64_t row) const;
-  // Returns the number of labelled tokens, before the shift to the next token.
+  // Returns the count of labelled tokens, before the shift to the next token.
   int64_t num_labels(int64_t row) const;
   // Returns the row's other properties; nullptr for a plain row.
   const GeneralRow* general(int64_t row) const;
-  // Returns the number of rows that hold several packed sequences, which their positions separate
+  // Returns how many rows hold several packed sequences, which their positions separate
   // (BatchRules).
   int64_t num_packed() const;
   // Returns the label of each token, kIgnoredLabel if it is not learned: [length], not shifted.
@@ -95,9 +96,9 @@ class TokenDataset {
   std::vector<TokenSpan> spans_;
   std::vector<int64_t> token_offsets_;
   std::vector<int64_t> span_offsets_;
-  std::map<int64_t, GeneralRow> general_;  // properties of the rows that are not plain
+  std::map<int64_t, GeneralRow> general_;  // properties for the rows that are not plain
   std::shared_ptr<const MappedFile> file_;
-  TokenArrays arrays_;  // views of the vectors above or of the file
+  TokenArrays arrays_;  // views into the vectors above or into the file
 };
 
 // A row unsuitable for a model that computes positions itself, as 0, 1, 2, ... from the row's first
@@ -108,15 +109,14 @@ struct MisplacedRow {
   bool begins_masked = false;
 };
 
-// Returns the first such row of `dataset`. `targets_only`: ignore rows without targets.
+// Returns the first such row in `dataset`. `targets_only`: ignore rows without targets.
 std::optional<MisplacedRow> first_misplaced(const TokenDataset& dataset, bool targets_only);
 
 // Throws std::invalid_argument unless the spans are ascending, separated, not empty and inside a
 // row of `length` ids.
 void check_learned(std::span<const TokenSpan> learned, int64_t length);
 
-// Returns the number of rows in `rows` with labels that also occur in `others`, with the same ids
-// and labels.
+// Counts the rows with labels in `rows` that also occur in `others`, with the same ids and labels.
 int64_t count_shared_rows(const TokenDataset& rows, const TokenDataset& others);
 
 }  // namespace fastsft
