@@ -20,8 +20,8 @@ std::vector<RangeDigest> write_model_ranges(FileSystem& file_system, const std::
                                             const ModelFilePlan& plan, const StatePart& part);
 
 // Reads this rank's bytes back and compares them with `part`, which must not have changed
-// meanwhile, and checks the headers of the files. Throws std::runtime_error with the file's name
-// and the difference.
+// meanwhile, and checks the files' headers. Throws std::runtime_error with the file's name and the
+// difference.
 void check_model_ranges(const std::string& directory, const ModelFilePlan& plan,
                         const StatePart& part);
 

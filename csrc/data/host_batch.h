@@ -36,11 +36,11 @@ struct BatchRules {
   bool token_keys = false;
 };
 
-// Returns a batch of `rows`. `weights[i]` multiplies every token loss of conversation `rows[i]`.
-// Conversations without targets are left out. Tokens that no target depends on, because attention
-// is causal, are cut off at the end of each conversation. Masked tokens without a target are left
-// out too, unless a sliding window counts them. Throws std::invalid_argument for ids outside [0,
-// vocab_size).
+// Returns a batch with the tokens and targets in `rows`. `weights[i]` multiplies every token loss
+// in conversation `rows[i]`. Conversations without targets are left out. Because attention is
+// causal, tokens after a conversation's last target affect no loss and are cut off. Masked tokens
+// without a target are left out too, unless a sliding window counts them. Throws
+// std::invalid_argument for ids outside [0, vocab_size).
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                      std::span<const double> weights, const BatchRules& rules);
 

@@ -24,14 +24,15 @@ struct BatchShape {
 // Returns a rank's micro-batch count in an epoch with `size` rows. It is the same on every rank.
 int64_t micro_batch_count(int64_t size, const BatchShape& shape);
 
-// Returns the rows of rank `rank` for each micro-batch, distributed like accelerate's
+// Returns the rows for each micro-batch on rank `rank`, distributed like accelerate's
 // BatchSamplerShard with even_batches (docs/spec/trainer_semantics.md, section 4). With one rank
-// the last micro-batch may be short; with several, it is filled up from the beginning of the order.
+// the last micro-batch may be short; with several, it is filled up with the first rows in the
+// order.
 std::vector<std::vector<int64_t>> rank_micro_batches(std::span<const int64_t> order, int64_t rank,
                                                      const BatchShape& shape);
 
-// Returns the rows of one optimizer step on all ranks, as [rank][micro-batch][row]: micro-batches
-// [step * accumulation, (step + 1) * accumulation) of every rank, fewer at the end of the epoch.
+// Returns the rows for one optimizer step on all ranks, as [rank][micro-batch][row]: every rank's
+// micro-batches [step * accumulation, (step + 1) * accumulation), fewer at the end of the epoch.
 std::vector<std::vector<std::vector<int64_t>>> reference_group(std::span<const int64_t> order,
                                                                int64_t step, int64_t accumulation,
                                                                const BatchShape& shape);

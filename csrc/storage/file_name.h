@@ -4,9 +4,8 @@
 
 namespace fastsft {
 
-// Throws std::invalid_argument unless `name` is the name of an entry of one directory: no
-// separator, "..", drive letter or control character, and at most 255 bytes
-// (docs/spec/reliability.md, section 5.2).
+// Throws std::invalid_argument unless `name` is a plain file name: no separator, "..", drive letter
+// or control character, and at most 255 bytes (docs/spec/reliability.md, section 5.2).
 void check_plain_file_name(const std::string& name, const std::string& where);
 
 // Throws std::invalid_argument unless `name` consists of plain file names joined by single slashes.

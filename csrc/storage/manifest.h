@@ -17,11 +17,11 @@ inline constexpr int kManifestVersion = 1;
 struct Manifest {
   int64_t step = 0;
   int world_size = 1;
-  std::string layout_hash;  // hash of the unit layout of the engine that wrote the checkpoint
+  std::string layout_hash;  // unit layout hash from the engine that wrote the checkpoint
   std::vector<FileDigest> files;
 };
 
-// Returns the manifest's JSON text. Its last entry is the checksum of the other entries; a text
+// Returns the manifest's JSON text. Its last entry is a checksum over the other entries; a text
 // that differs in one byte is rejected.
 std::string manifest_json(const Manifest& manifest);
 // Throws std::invalid_argument if `text` is not a manifest or is damaged.
@@ -30,7 +30,7 @@ Manifest read_manifest(const std::string& directory, const std::string& name = k
 
 enum class VerifyDepth { kSizes, kChecksums };
 
-// Returns a sentence for each problem of a checkpoint directory, with the file's name; empty if the
+// Returns a sentence for each problem in a checkpoint directory, with the file's name; empty if the
 // directory verifies. Unlisted files are ignored unless a loader could read them as weights.
 std::vector<std::string> verify_directory(const std::string& directory,
                                           VerifyDepth depth = VerifyDepth::kChecksums);

@@ -19,8 +19,7 @@ struct ModelIndex {
   uint64_t total_size = 0;  // bytes
 };
 
-// Parses the JSON text of an index and checks its file names (docs/spec/reliability.md, section
-// 5.2).
+// Parses an index's JSON text and checks its file names (docs/spec/reliability.md, section 5.2).
 ModelIndex parse_model_index(std::string_view text, const std::string& where);
 // Reads `directory`/model.safetensors.index.json.
 ModelIndex read_model_index(const std::string& directory);
@@ -28,12 +27,11 @@ ModelIndex read_model_index(const std::string& directory);
 // end.
 std::string model_index_json(const ModelIndex& index);
 
-// Returns the paths of the safetensors files that hold a model's weights: the single file if it
-// exists, as loaders prefer it, otherwise the files of the index. Throws std::invalid_argument if
-// there is neither.
+// Returns the paths to a model's safetensors files: the single file if it exists, as loaders prefer
+// it, otherwise the index's files. Throws std::invalid_argument if there is neither.
 std::vector<std::string> weight_files(const std::string& directory);
 
-// Returns the names of weight files and of their index in `directory` that are not in `keep`.
+// Returns the names of weight files and index files in `directory` that are not in `keep`.
 std::vector<std::string> stale_weight_files(FileSystem& file_system, const std::string& directory,
                                             const std::vector<std::string>& keep);
 

@@ -31,13 +31,13 @@ struct SafetensorsHeader {
   uint64_t data_begin = 0;  // offset in bytes from the start of the file
 };
 
-// Parses and checks the header of a whole file (docs/spec/reliability.md, section 5.1). On return
-// every tensor's range is inside the file, without holes or overlaps, and matches its shape and
-// dtype. Throws std::invalid_argument "<where>: <problem>".
+// Parses and checks a whole file's header (docs/spec/reliability.md, section 5.1). On return every
+// tensor's range is inside the file, without holes or overlaps, and matches its shape and dtype.
+// Throws std::invalid_argument "<where>: <problem>".
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);
 
-// Parses the JSON of a safetensors header. Checks types and names but no ranges. The parser builds
+// Parses a safetensors header's JSON text. Checks types and names but no ranges. The parser builds
 // no JSON tree, so that a malicious header takes no more memory than its own size.
 SafetensorsHeader parse_safetensors_json(std::string_view text, const std::string& where);
 

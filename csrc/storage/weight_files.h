@@ -60,13 +60,13 @@ class WeightFiles {
   std::vector<TensorSpec> state_dict_;
   std::vector<size_t> order_;
   std::vector<PlannedShard> shards_;
-  std::vector<size_t> shard_of_;  // index of the file for each tensor
+  std::vector<size_t> shard_of_;  // file index for each tensor
   std::map<size_t, std::unique_ptr<SafetensorsWriter>> open_;
   StagedFiles staged_;
-  std::vector<std::string> paths_;  // temporary path of each file
+  std::vector<std::string> paths_;  // temporary path for each file
   std::vector<size_t> missing_;     // number of tensors that each file still lacks
   std::vector<FileDigest> digests_;
-  size_t next_ = 0;  // position in `order_` of the next tensor
+  size_t next_ = 0;  // the next tensor's position in `order_`
 };
 
 }  // namespace fastsft
