@@ -12,12 +12,12 @@ namespace py = pybind11;
 
 // Options that have names are strings in Python; flags and free text are what they are.
 template <typename Value>
-concept Named = requires(Value value) {
-  option_names(value);
-};
+concept Named = requires(Value value) { option_names(value); };
 
 template <typename Value>
-std::string option_value(const Value& value) requires Named<Value> {
+std::string option_value(const Value& value)
+  requires Named<Value>
+{
   for (const auto& [name, named] : option_names(value)) {
     if (named == value) return name;
   }
@@ -41,7 +41,7 @@ Value named_option(const char* option, const std::string& given) {
 
 static_assert(std::apply(
                   []<typename... Value>(const StateOptionField<Value>&...) {
-                    return ((Named<Value> || !std::is_enum_v<Value>)&&...);
+                    return ((Named<Value> || !std::is_enum_v<Value>) && ...);
                   },
                   state_option_fields()),
               "an enum of StateOptions needs an overload of option_names");

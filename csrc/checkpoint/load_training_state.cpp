@@ -67,8 +67,7 @@ const TensorEntry& master_of(const Piece& piece) {
 const TensorEntry& kept_of(const Piece& piece, const StateSpec& spec) {
   const int64_t count = spec.stored(piece.unit.range);
   if (stored_dtype(spec) == DType::kU8) {
-    return entry_of(
-        piece, spec.name, count, [](DType dtype) { return dtype == DType::kU8; }, "U8");
+    return entry_of(piece, spec.name, count, [](DType dtype) { return dtype == DType::kU8; }, "U8");
   }
   return entry_of(
       piece, spec.name, count,
