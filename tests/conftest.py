@@ -9,11 +9,14 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+import fastsft
 
 # Members of groups are threads of one process in many tests, and some groups are no Transport's: see
 # weight_sync/groups.py. Read when the first collective runs.
@@ -69,7 +72,14 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the collected files imported stays: the collector need not look at it after each run."""
+    """Check the search path, then exempt the objects of the collected modules from garbage collection.
+
+    Programs that tests start get `sys.path`. A module that puts the source tree on it would have them import
+    that tree instead of the installed package.
+    """
+    found = PathFinder.find_spec("fastsft")
+    if found is not None and found.origin != fastsft.__file__:
+        raise pytest.UsageError(f"expected fastsft from {fastsft.__file__}, got {found.origin} from sys.path {sys.path}")
     gc.collect()
     gc.freeze()
 

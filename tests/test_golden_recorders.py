@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import record as golden_record
+import recording
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
-sys.path.insert(0, str(GOLDEN))
-import record as golden_record  # noqa: E402
-import recording  # noqa: E402
 
 FOLDERS = golden_record.folders()
 NOT_DATA = ("record.py", "NOTICE.md")
@@ -44,7 +43,7 @@ def test_the_recorder_names_exact_versions(folder: str) -> None:
 
 def test_loading_the_recorders_imports_no_recorded_library() -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(GOLDEN)!r}); import record\n"
+        f"import sys; sys.path[:0] = {[str(GOLDEN), str(ROOT / 'tests/support')]!r}; import record\n"
         "libraries = [name for folder in record.folders() for name in record.load(folder).libraries]\n"
         "assert len(libraries) > 20\n"
         "found = {'fastchat', 'numpy', 'fastsft', *libraries} & set(sys.modules)\n"

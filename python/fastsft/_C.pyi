@@ -23,8 +23,6 @@ __all__: list[str] = [
     "BrokenFileSet",
     "ByteLevelTokenizer",
     "CacheWriteError",
-    "GenericModel",
-    "PythonTokenizer",
     "ChatTemplate",
     "CheckpointStaging",
     "ChecksummedRanges",
@@ -32,7 +30,6 @@ __all__: list[str] = [
     "ConvertSummary",
     "DamagedCacheError",
     "DataCounts",
-    "RecordError",
     "DataFormat",
     "DataInput",
     "DataReport",
@@ -40,8 +37,8 @@ __all__: list[str] = [
     "Explanation",
     "FileDigest",
     "FileError",
-    "RecordIssue",
     "FormatUse",
+    "GenericModel",
     "GivenToken",
     "GroupPlan",
     "HeldTensors",
@@ -55,11 +52,13 @@ __all__: list[str] = [
     "Manifest",
     "MemoryPlan",
     "NamedIds",
-    "UnsupportedTokenizerError",
     "OwnedBytes",
     "PackingSummary",
     "PeerFailedError",
+    "PythonTokenizer",
     "RangeDigest",
+    "RecordError",
+    "RecordIssue",
     "RecordedSpan",
     "ReplayDigests",
     "ReportEntry",
@@ -88,6 +87,7 @@ __all__: list[str] = [
     "TokenizerFiles",
     "UnitAccess",
     "UnitDigest",
+    "UnsupportedTokenizerError",
     "WeightFiles",
     "WeightLoader",
     "available_bytes",
@@ -172,6 +172,7 @@ __all__: list[str] = [
     "publish_weights",
     "put_aside",
     "rank_micro_batches",
+    "rank_status",
     "read_json_tokenizer",
     "read_manifest",
     "read_weight_map",
@@ -205,7 +206,6 @@ __all__: list[str] = [
     "unpack_bucket",
     "verify_directory",
     "weight_files",
-    "rank_status",
     "with_cuda",
     "write_file",
     "write_part",
@@ -1495,9 +1495,9 @@ class RecordedSpan:
     @property
     def ended(self) -> int: ...
     @property
-    def lane(self) -> str: ...
-    @property
     def name(self) -> str: ...
+    @property
+    def track(self) -> str: ...
 
 class Engine:
     """
@@ -2178,6 +2178,7 @@ def rank_micro_batches(
     world_size: typing.SupportsInt | typing.SupportsIndex = 1,
     drop_last: bool = False,
 ) -> list[numpy.typing.NDArray[numpy.int64]]: ...
+def rank_status() -> str: ...
 def read_json_tokenizer(path: str, settings: JsonTokenizerSettings) -> Tokenizer: ...
 def read_manifest(directory: str, name: str = "manifest.json") -> Manifest: ...
 def read_weight_map(directory: str) -> dict[str, str]: ...
@@ -2302,7 +2303,6 @@ def unpack_bucket(
 ) -> None: ...
 def verify_directory(directory: str, checksums: bool = True) -> list[str]: ...
 def weight_files(directory: str) -> list[str]: ...
-def rank_status() -> str: ...
 def write_file(path: str, content: str) -> FileDigest: ...
 def write_part(
     engine: Engine,

@@ -18,10 +18,9 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-GOLDEN = Path(__file__).resolve().parent
-sys.path[:0] = [str(GOLDEN), str(GOLDEN.parent / "support"), str(GOLDEN.parents[1] / "python")]
+from recording import Part, Recorder, difference
 
-from recording import Part, Recorder, difference  # noqa: E402
+GOLDEN = Path(__file__).resolve().parent
 
 
 def folders() -> list[str]:
@@ -72,6 +71,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("names", nargs="+", metavar="FOLDER[/PART]")
     given = parser.parse_args(words)
+    sys.path.append(str(GOLDEN.parent / "support"))
     right = True
     for name in given.names:
         folder, _, chosen = name.partition("/")

@@ -12,6 +12,34 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 4096;
 
+// Factors of an AdamW step. Bias corrections are computed in float64, as in torch.
+struct AdamwConstants {
+  float decay, beta1_rest, beta2, beta2_rest, bias2_sqrt, step_size, eps, grad_scale;
+};
+
+__device__ AdamwConstants adamw_constants(const double* scalars, double lr, double beta1,
+                                          double beta2, double eps, double weight_decay) {
+  const double step = scalars[kStepNumber];
+  return {.decay = static_cast<float>(1.0 - lr * weight_decay),
+          .beta1_rest = static_cast<float>(1.0 - beta1),
+          .beta2 = static_cast<float>(beta2),
+          .beta2_rest = static_cast<float>(1.0 - beta2),
+          .bias2_sqrt = static_cast<float>(sqrt(1.0 - pow(beta2, step))),
+          .step_size = static_cast<float>(lr / (1.0 - pow(beta1, step))),
+          .eps = static_cast<float>(eps),
+          .grad_scale = static_cast<float>(scalars[kStepGradScale])};
+}
+
+// Returns the updated parameter and updates the moments in place.
+__device__ float adamw_element(float param, float grad, float& exp_avg, float& exp_avg_sq,
+                               const AdamwConstants& c) {
+  const float g = grad * c.grad_scale;
+  exp_avg += c.beta1_rest * (g - exp_avg);
+  exp_avg_sq = exp_avg_sq * c.beta2 + c.beta2_rest * g * g;
+  const float denominator = sqrtf(exp_avg_sq) / c.bias2_sqrt + c.eps;
+  return param * c.decay - c.step_size * (exp_avg / denominator);
+}
+
 template <int kWidth>
 __device__ void store_moments(float* exp_avg, float* exp_avg_sq, const float* first,
                               const float* second, const AdamwArgs&, int64_t) {
@@ -104,34 +132,6 @@ void launch_adamw(const AdamwArgs& args, const AdamwDtypes& dtypes, cudaStream_t
   if (args.count == 0) return;
   with_master_value(args.master,
                     [&](auto value) { launch<decltype(value)>(args, dtypes, stream); });
-}
-
-// What one AdamW step multiplies by; bias corrections are formed in float64, as in torch.
-struct AdamwConstants {
-  float decay, beta1_rest, beta2, beta2_rest, bias2_sqrt, step_size, eps, grad_scale;
-};
-
-__device__ inline AdamwConstants adamw_constants(const double* scalars, double lr, double beta1,
-                                                 double beta2, double eps, double weight_decay) {
-  const double step = scalars[kStepNumber];
-  return {.decay = static_cast<float>(1.0 - lr * weight_decay),
-          .beta1_rest = static_cast<float>(1.0 - beta1),
-          .beta2 = static_cast<float>(beta2),
-          .beta2_rest = static_cast<float>(1.0 - beta2),
-          .bias2_sqrt = static_cast<float>(sqrt(1.0 - pow(beta2, step))),
-          .step_size = static_cast<float>(lr / (1.0 - pow(beta1, step))),
-          .eps = static_cast<float>(eps),
-          .grad_scale = static_cast<float>(scalars[kStepGradScale])};
-}
-
-// The new parameter; the moments in place.
-__device__ inline float adamw_element(float param, float grad, float& exp_avg, float& exp_avg_sq,
-                                      const AdamwConstants& c) {
-  const float g = grad * c.grad_scale;
-  exp_avg += c.beta1_rest * (g - exp_avg);
-  exp_avg_sq = exp_avg_sq * c.beta2 + c.beta2_rest * g * g;
-  const float denominator = sqrtf(exp_avg_sq) / c.bias2_sqrt + c.eps;
-  return param * c.decay - c.step_size * (exp_avg / denominator);
 }
 
 }  // namespace fastsft::cuda
