@@ -80,7 +80,7 @@ class PythonListReader {
   bool is_plain(PyObject* source) {
     PyObject *name = nullptr, *value = nullptr;
     for (Py_ssize_t at = 0; PyDict_Next(source, &at, &name, &value) != 0;) {
-      if (PyDict_CheckExact(value)) return false;  // it may contain such a mark
+      if (PyDict_CheckExact(value)) return false;  // a nested field may be a mark
       if (PyLong_CheckExact(name)) continue;       // numbers as names cannot be marks
       if (!PyUnicode_CheckExact(name)) return false;
       if (PySet_Contains(plain_.ptr(), name) == 1) continue;
