@@ -10,7 +10,8 @@ namespace {
 
 namespace py = pybind11;
 
-// Options that have names are strings in Python; flags and free text are what they are.
+// An option type whose values have names. Such options are strings in Python; flags and free text
+// keep their type.
 template <typename Value>
 concept Named = requires(Value value) { option_names(value); };
 
@@ -59,7 +60,7 @@ void set_option(StateOptions& options, const StateOptionField<Value>& field,
   }
 }
 
-// Calls `visit(field)` for all fields in their order.
+// Calls `visit(field)` for each field, in declaration order.
 template <typename Visit>
 void each_field(const Visit& visit) {
   std::apply([&](const auto&... field) { (visit(field), ...); }, state_option_fields());

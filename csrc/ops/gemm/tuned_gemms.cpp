@@ -1,4 +1,4 @@
-// Tuned products as JSON, which checkpoints keep.
+// Converts tuned products to JSON, which checkpoints keep.
 
 #include "ops/gemm/tuned_gemms.h"
 
@@ -17,7 +17,7 @@ using cuda::GemmKey;
 
 std::atomic<bool> tuning{false};
 
-// What a product is, without its sizes in m and k, alignments and the device's number.
+// Returns the parts of a key that must match exactly: all but m, k, the alignments and the device.
 auto kind_of(const GemmKey& key) {
   return std::tuple(key.n, key.lda, key.ldb, key.ldadd, key.ldout, key.transpose_a, key.transpose_b,
                     key.dtype, key.out_dtype, key.accumulates, key.tf32);
@@ -28,7 +28,8 @@ bool aligned_as_well(const GemmKey& key, const GemmKey& entry) {
          key.alignment_add >= entry.alignment_add && key.alignment_out >= entry.alignment_out;
 }
 
-// How far `key` is from `entry` in m or k; none: too far, or another product.
+// Returns how far `key` is from `entry` in m or k; nullopt if it is too far or another kind of
+// product.
 std::optional<int64_t> distance(const GemmKey& entry, const GemmKey& key) {
   const int64_t rows = std::abs(key.m - entry.m), inner = std::abs(key.k - entry.k);
   const bool in_reach = (rows == 0 || inner == 0) && 8 * rows <= entry.m && 8 * inner <= entry.k;
@@ -39,7 +40,7 @@ std::optional<int64_t> distance(const GemmKey& entry, const GemmKey& key) {
 }  // namespace
 
 TunedGemms& TunedGemms::instance() {
-  static auto* const instance = new TunedGemms;  // leaked, as the plans made by it are
+  static auto* const instance = new TunedGemms;  // leaked, like the plans that use it
   return *instance;
 }
 
@@ -98,7 +99,7 @@ Dtype dtype_named(const std::string& name) {
   throw_invalid("tuned products: no dtype \"", name, "\"");
 }
 
-// The parts of a key that have numbers, by their names in JSON.
+// Visits the numeric fields of a key with their JSON names.
 template <typename Key, typename Visit>
 void each_number(Key& key, const Visit& visit) {
   visit("m", key.m), visit("n", key.n), visit("k", key.k);
