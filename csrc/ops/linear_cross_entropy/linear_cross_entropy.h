@@ -18,10 +18,10 @@ struct LinearCrossEntropyArgs {
   at::Tensor targets;         // [tokens] int64
   at::Tensor token_weights;   // [tokens] float32
   double label_smoothing = 0;
-  at::Tensor loss;                        // [1] float64
-  std::optional<at::Tensor> grad_hidden;  // like hidden; without it only the loss is computed
-  std::optional<at::Tensor> grad_weight;  // [V, hidden] float32; none if the weight is frozen
-  double beta = 0;                        // factor for the old grad_weight
+  at::Tensor loss;                             // [1] float64
+  std::optional<at::Tensor> grad_hidden = {};  // like hidden; without it only the loss is computed
+  std::optional<at::Tensor> grad_weight = {};  // [V, hidden] float32; none if the weight is frozen
+  double beta = 0;                             // factor for the old grad_weight
   // Memory for a chunk of logits: uint8, any content, at least logits_workspace_bytes. If absent,
   // the op allocates.
   std::optional<at::Tensor> workspace = {};
