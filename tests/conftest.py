@@ -79,7 +79,9 @@ def pytest_collection_finish() -> None:
     """
     found = PathFinder.find_spec("fastsft")
     if found is not None and found.origin != fastsft.__file__:
-        raise pytest.UsageError(f"expected fastsft from {fastsft.__file__}, got {found.origin} from sys.path {sys.path}")
+        raise pytest.UsageError(
+            f"expected fastsft from {fastsft.__file__}, got {found.origin}; sys.path is {sys.path}"
+        )
     gc.collect()
     gc.freeze()
 

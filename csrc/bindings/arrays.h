@@ -13,7 +13,7 @@ template <typename T>
 using InputArray = py::array_t<T, py::array::c_style | py::array::forcecast>;
 using IntArray = InputArray<int64_t>;
 
-// The values of an array, which must outlive the view.
+// Returns a view of the array's values; the array must outlive the view.
 template <typename T>
 std::span<const T> view(const InputArray<T>& array) {
   return {array.data(), static_cast<size_t>(array.size())};

@@ -2,7 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
-// One function a folder; module.cpp calls them in the order of the layers.
+// Binding functions, grouped by the source folder that they expose. module.cpp calls them in the
+// order of the layers.
 namespace fastsft::bindings {
 
 void bind_core(pybind11::module_& module);

@@ -17,14 +17,14 @@ namespace {
 
 namespace py = pybind11;
 
-// A renderer written in Python: called with a list of (system or None, [(role, text, is_learned,
-// more)], tools), it returns for each a tuple (pieces [(text, is_data, is_learned)], bos_in_front,
-// data_is_known, failure, more_data, rewritten, needs_rows). `more` and `tools` are JSON or empty.
-// Holds the GIL while it is called.
+// A renderer written in Python. Its argument is a list of dialogues (system or None, [(role, text,
+// is_learned, more)], tools); `more` and `tools` are JSON text or empty. It returns one tuple per
+// dialogue: (pieces [(text, is_data, is_learned)], bos_in_front, data_is_known, failure, more_data,
+// rewritten, needs_rows). Acquires the GIL for each call.
 class PythonRenderer : public BatchRenderer {
  public:
   explicit PythonRenderer(py::function render) : render_(std::move(render)) {}
-  // The function may go with the last owner, in a thread without the GIL.
+  // The last reference may be dropped on a thread that does not hold the GIL.
   ~PythonRenderer() override {
     const py::gil_scoped_acquire acquired;
     render_ = py::function();

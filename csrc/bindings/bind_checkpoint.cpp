@@ -53,7 +53,7 @@ FileDigest save_engine_state(Engine& engine, const std::string& directory) {
                              part_to_write(engine.strategy(), engine.communicator()), directory);
 }
 
-// (name, has weight decay) of what is trained, in the order of a Llama's state dict.
+// Returns (name, has weight decay) for each trained tensor, in state dict order.
 std::vector<std::pair<std::string, bool>> trained_order(Engine& engine) {
   std::vector<std::pair<std::string, bool>> order;
   for (const auto& place : state_dict_order(engine.strategy().states())) {
@@ -138,7 +138,7 @@ TensorSpec spec_of(const std::string& name, const std::string& dtype,
   return {name, *found, shape};
 }
 
-// A copy of what one rank writes, and the engine that it is of.
+// A host copy of the bytes that one rank writes, together with its engine.
 class EngineStaging {
  public:
   explicit EngineStaging(Engine& engine) : engine_(engine) {}
@@ -179,8 +179,8 @@ void bind_checkpoint_parts(py::module_& module) {
       "write_part",
       [](Engine& engine, const std::string& directory, const std::string& dtype,
          uint64_t max_shard_size, bool with_model, bool with_state) -> Written {
-        // Weights alone are the end of a run, read back at once; a checkpoint is for the day it is
-        // needed.
+        // Weights alone are written at the end of a run and are read back at once, so they go
+        // through the page cache. A checkpoint is rarely read, so it bypasses the cache.
         FileSystem& file_system = with_state ? direct_file_system() : posix_file_system();
         WrittenPart part =
             write_part(file_system, directory, live_part(engine),

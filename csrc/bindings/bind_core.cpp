@@ -13,7 +13,8 @@ namespace fastsft::bindings {
 
 namespace {
 
-// torch's own translator knows torch's own modules only.
+// Sets the Python exception torch.`name` with the message of `error`. torch's own exception
+// translator works for torch's own modules only.
 void set_error_of_torch(const char* name, const c10::Error& error) {
   const auto kind = pybind11::module_::import("torch").attr(name);
   pybind11::set_error(kind, error.what_without_backtrace());
@@ -24,12 +25,13 @@ pid_t parent_at_fork = 0;
 void answer_sigterm(int number, siginfo_t* info, void* /*context*/) {
   if (info->si_pid != parent_at_fork && ::getppid() == parent_at_fork) return;
   std::signal(number, SIG_DFL);
-  ::kill(::getpid(), number);  // it comes when this handler has returned
+  ::kill(::getpid(), number);  // delivered when this handler has returned
 }
 
-// How this process, a forked one, answers SIGTERM from now on: its parent's ends it, as by default
-// (a pool that is ended). Anybody else's came to the whole group of processes: the parent answers
-// it, and its children go on until it ends them. Without the parent every SIGTERM ends it.
+// Installs a SIGTERM handler in a forked process. A SIGTERM that the parent sent ends this process,
+// as by default: the parent closes its pool. Any other SIGTERM went to the whole process group and
+// is ignored, because the parent handles it and then ends its children. If the parent is gone,
+// every SIGTERM ends this process.
 void end_at_parents_sigterm() {
   parent_at_fork = ::getppid();
   struct sigaction action {};
@@ -42,8 +44,9 @@ void end_at_parents_sigterm() {
 
 void bind_core(pybind11::module_& module) {
   prepare_exceptions();
-  // std::invalid_argument is ValueError and std::runtime_error is RuntimeError by pybind11's own
-  // rules. What torch throws keeps its message and loses the C++ backtrace.
+  // pybind11 already turns std::invalid_argument into ValueError and std::runtime_error into
+  // RuntimeError. This translator keeps the message of torch's exceptions and drops the C++
+  // backtrace.
   pybind11::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
@@ -61,7 +64,7 @@ void bind_core(pybind11::module_& module) {
   pybind11::register_exception<CollectiveError>(module, "CollectiveError", PyExc_RuntimeError);
   pybind11::register_exception<PeerFailedError>(module, "PeerFailedError", PyExc_RuntimeError);
   module.def("rank_status", [] { return RankStatus::instance().text(); });
-  // The place of this process as its launcher says it, for messages before there is a group.
+  // Sets rank and world size from the launcher, for messages before the process group exists.
   module.def(
       "set_place",
       [](int rank, int world_size) { RankStatus::instance().set_rank(rank, world_size); },
@@ -80,7 +83,7 @@ void bind_core(pybind11::module_& module) {
   module.def("device_failure", &device_failure, pybind11::arg("error"));
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
   module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
-  // As CMake names them: "80,90" has machine code and PTX of both.
+  // Architectures as CMake names them: "80,90" means machine code and PTX for both.
   module.attr("cuda_architectures") = FASTSFT_WITH_CUDA ? FASTSFT_ARCHITECTURES : "";
 }
 

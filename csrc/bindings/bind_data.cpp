@@ -52,13 +52,13 @@ py::array_t<int64_t> labels_of(const TokenDataset& self, int64_t row) {
   return result;
 }
 
-// Masked tokens in front that were left away.
+// Returns the number of masked tokens that were removed from the start of the row.
 int64_t leading(const TokenDataset& self, int64_t row) {
   const GeneralRow* general = self.general(row);
   return general == nullptr ? 0 : general->leading;
 }
 
-// Lengths with those tokens.
+// Returns the length of each row, including the masked tokens removed from its start.
 py::array_t<int64_t> extents(const TokenDataset& self) {
   return collect(self, [&](int64_t row) { return leading(self, row) + self.length(row); });
 }
@@ -206,7 +206,8 @@ void bind_surveyed(py::module_& module) {
                              [](const SurveyedRecord& self) { return self.conversation.byte; })
       .def_property_readonly("messages",
                              [](const SurveyedRecord& self) {
-                               // Bytes: a lone surrogate in the data is none that UTF-8 can hold.
+                               // Text is returned as bytes, because UTF-8 cannot encode lone
+                               // surrogates.
                                std::vector<std::pair<py::bytes, py::bytes>> messages;
                                for (const Message& message : self.conversation.messages) {
                                  messages.emplace_back(message.from.text, message.value.text);

@@ -24,8 +24,8 @@ namespace {
 
 namespace py = pybind11;
 
-// Conversations from a sequence of message lists, read as RecordParser would read them from
-// JSON. The GIL must be held.
+// Reads conversations from a Python sequence of message lists, with the same result as RecordParser
+// on JSON. The GIL must be held.
 class PythonListReader {
  public:
   // Returns false if a value has an unsupported type (supported: lists and tuples of dicts, str
@@ -44,7 +44,7 @@ class PythonListReader {
   }
 
  private:
-  // The object itself when it is a list or a tuple, nothing else.
+  // Returns the object if it is a list or a tuple, otherwise a null object.
   static py::object as_list(py::handle object) {
     if (!PyList_CheckExact(object.ptr()) && !PyTuple_CheckExact(object.ptr())) return {};
     return py::reinterpret_borrow<py::object>(object);
@@ -63,7 +63,7 @@ class PythonListReader {
     return true;
   }
 
-  // A dict with "from" and "value" and none of the fields that mean something else.
+  // Reads a dict with "from" and "value". Returns false if another field has a meaning of its own.
   bool read_message(PyObject* source, Message& message) {
     if (!PyDict_CheckExact(source) || (PyDict_GET_SIZE(source) > 2 && !is_plain(source))) {
       return false;
@@ -76,12 +76,12 @@ class PythonListReader {
            PyErr_Occurred() == nullptr;
   }
 
-  // Whether no field may say that the message is not learned.
+  // Returns true if no field of the message can mark it as not learned.
   bool is_plain(PyObject* source) {
     PyObject *name = nullptr, *value = nullptr;
     for (Py_ssize_t at = 0; PyDict_Next(source, &at, &name, &value) != 0;) {
-      if (PyDict_CheckExact(value)) return false;  // a mark may be inside
-      if (PyLong_CheckExact(name)) continue;       // a number in JSON's quotes is none
+      if (PyDict_CheckExact(value)) return false;  // a nested field may be a mark
+      if (PyLong_CheckExact(name)) continue;       // numbers as names cannot be marks
       if (!PyUnicode_CheckExact(name)) return false;
       if (PySet_Contains(plain_.ptr(), name) == 1) continue;
       Value text;
@@ -107,8 +107,8 @@ class PythonListReader {
     return true;
   }
 
-  // ASCII text is in the object as it is; other text is encoded next to it, so that the object
-  // does not keep a second copy.
+  // Reads a str. ASCII text is copied from the object directly. Other text is encoded separately,
+  // since PyUnicode_AsUTF8 would keep a second copy inside the object.
   static bool read_text(PyObject* source, Value& value) {
     value.kind = ValueKind::kString;
     if (PyUnicode_IS_COMPACT_ASCII(source)) {
@@ -130,12 +130,12 @@ class PythonListReader {
   const py::str value_{"value"};
   const py::str others_[4] = {py::str("role"), py::str("content"), py::str("tool_calls"),
                               py::str("function_call")};
-  py::set plain_;  // names that are no marks
+  py::set plain_;  // names known not to be marks
 };
 using Read = std::function<py::bytes(size_t)>;
 using PollFunction = std::function<void(int64_t, int64_t)>;
 
-// What a Python object reads; may be called on any thread.
+// A byte source that calls a Python function. `read` may be called on any thread.
 class PythonSource : public ByteSource {
  public:
   explicit PythonSource(Read read) : read_(std::move(read)) {}
@@ -196,13 +196,15 @@ std::optional<LabelledData> label_lists(const py::object& sources, const Labelle
   return label_conversations(std::move(conversations), labeller);
 }
 
-// Bytes of a Python object's in place; views of them and their slices keep it alive.
+// A view of bytes that a Python object owns. memoryviews of it and their slices keep the owner
+// alive.
 struct OwnedBytes {
   py::object owner;
   std::string_view bytes;
 };
 
-// The lines of --report_bad in place: they may be as many as the records.
+// Returns the --report_bad lines as a memoryview. They are not copied: there may be as many lines
+// as records.
 template <typename Owner>
 py::cpp_function bad_records() {
   return py::cpp_function([](const py::object& self) {

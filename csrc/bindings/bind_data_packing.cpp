@@ -13,7 +13,8 @@ namespace fastsft::bindings {
 namespace {
 
 namespace py = pybind11;
-using Cost = std::vector<double>;  // linear, quadratic; 1 as the third where rows are padded
+using Cost =
+    std::vector<double>;  // linear cost, quadratic cost; a third value of 1 if rows are padded
 using Counts = std::optional<IntArray>;
 
 PackCost pack_cost(const Cost& cost) {

@@ -20,7 +20,7 @@ namespace py = pybind11;
 
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
-// model_type -> prefix of transformers' class names.
+// Returns the prefix of transformers' class names for each model_type.
 std::map<std::string, std::string> model_families() {
   std::map<std::string, std::string> prefixes;
   const auto& registry = FamilyRegistry::instance();
@@ -52,7 +52,7 @@ std::vector<NamedShape> parameter_shapes(const std::string& config_json) {
 using NamedPlace = std::tuple<std::string, std::vector<int64_t>, int64_t>;
 using Unit = std::tuple<std::string, std::string, int64_t, std::vector<NamedPlace>>;
 
-// Of each unit its name, hash, elements, and the tensors in it with shape and first element.
+// Returns (name, hash, element count, tensors) for each unit; a tensor is (name, shape, offset).
 std::vector<Unit> unit_layouts(const std::string& config_json, const AdapterOptions& adapters) {
   const DecoderLayout layout = layout_of(config_json, adapters);
   std::vector<Unit> units;
@@ -64,7 +64,8 @@ std::vector<Unit> unit_layouts(const std::string& config_json, const AdapterOpti
   return units;
 }
 
-// Of each pair of a head; the factor of cosine and sine; positions up to which they hold, 0: all.
+// Returns the rotary frequency of each pair of a head, the factor for cosine and sine, and the
+// number of positions for which the frequencies hold (0 if unlimited).
 std::tuple<std::vector<float>, double, int64_t> rotary_frequencies(const std::string& config_json) {
   const ModelConfig config = parse_model_config(config_json);
   const at::Tensor frequencies = fastsft::rotary_frequencies(config.rope, config.head_dim);

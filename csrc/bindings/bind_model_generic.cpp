@@ -34,7 +34,7 @@ std::vector<ParamUnit> units_of(const std::vector<NamedUnit>& named) {
   return units;
 }
 
-// Of every unit the tensors with their shapes and first elements.
+// Returns for each unit the name, shape and offset of its tensors.
 std::vector<std::vector<Place>> places_of(const std::vector<ParamUnit>& of) {
   std::vector<std::vector<Place>> units;
   for (const ParamUnit& unit : of) {

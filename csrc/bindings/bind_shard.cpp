@@ -10,14 +10,15 @@ namespace {
 
 namespace py = pybind11;
 
-// Options that have names are strings in Python; flags and free text are what they are.
+// An option type whose values have names. Such options are strings in Python; flags and free text
+// keep their type.
 template <typename Value>
-concept Named = requires(Value value) {
-  option_names(value);
-};
+concept Named = requires(Value value) { option_names(value); };
 
 template <typename Value>
-std::string option_value(const Value& value) requires Named<Value> {
+std::string option_value(const Value& value)
+  requires Named<Value>
+{
   for (const auto& [name, named] : option_names(value)) {
     if (named == value) return name;
   }
@@ -41,7 +42,7 @@ Value named_option(const char* option, const std::string& given) {
 
 static_assert(std::apply(
                   []<typename... Value>(const StateOptionField<Value>&...) {
-                    return ((Named<Value> || !std::is_enum_v<Value>)&&...);
+                    return ((Named<Value> || !std::is_enum_v<Value>) && ...);
                   },
                   state_option_fields()),
               "an enum of StateOptions needs an overload of option_names");
@@ -59,7 +60,7 @@ void set_option(StateOptions& options, const StateOptionField<Value>& field,
   }
 }
 
-// Calls `visit(field)` for all fields in their order.
+// Calls `visit(field)` for each field, in declaration order.
 template <typename Visit>
 void each_field(const Visit& visit) {
   std::apply([&](const auto&... field) { (visit(field), ...); }, state_option_fields());

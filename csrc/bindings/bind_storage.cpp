@@ -146,7 +146,8 @@ void bind_files(py::module_& module) {
       "data"_a, "previous"_a = 0);
 }
 
-// Calls `work` with lines that it adds to `unremoved`; with nullptr when Python gave no list.
+// Calls `work` without the GIL, and appends the lines that it reports to `unremoved`. `work` gets
+// nullptr if Python passed no list.
 template <typename Work>
 auto telling(std::optional<Lines>& unremoved, const Work& work) {
   Unremoved lines;

@@ -23,9 +23,9 @@ namespace {
 
 enum class UnitValues { kCompute, kMaster };
 
-// Collective over the ranks of this copy: the unit's flat values without padding, whole on every
-// rank, on the strategy's device. kCompute: what forward reads, in its dtype; kMaster: float32. The
-// result is nobody else's memory.
+// Returns a unit's whole flat parameters without padding, on the strategy's device. kCompute: the
+// weights that forward reads, in the compute dtype; kMaster: float32. The result shares no memory.
+// Collective over the ranks of one replica.
 at::Tensor whole_unit(Strategy& strategy, size_t unit, UnitValues values) {
   const ScopedPhase phase("gathering weights to send");
   const ParamUnit& layout = *strategy.states()[unit].unit;
@@ -99,9 +99,9 @@ void bind_plan(py::module_& module) {
   module.def("check_same_plan", &check_same_plan, "hashes"_a, Unlocked());
 }
 
-// Tensors of operations that were given up. As long as this holds them, the backend's thread is not
-// the last to let go of one: torch then asks for the interpreter, and a process that ends is
-// aborted.
+// Tensors of operations that were given up. This object keeps them alive so that the backend's
+// thread never drops the last reference: torch would then acquire the GIL, which aborts a process
+// that is exiting.
 struct HeldTensors {
   Tensors tensors;
 };
@@ -171,7 +171,7 @@ std::vector<std::vector<std::pair<std::string, std::vector<int64_t>>>> unit_tens
   return units;
 }
 
-// Of what forward reads.
+// Returns the dtype of the weights that forward reads.
 std::string compute_dtype(Engine& engine) {
   const auto range = engine.strategy().compute_range(0);
   const auto dtype = range ? range->scalar_type() : at::kFloat;

@@ -29,7 +29,7 @@ std::vector<int32_t> encode(const Tokenizer& self, const std::string& text, bool
   return ids;
 }
 
-// An array that owns what the list held; nothing is copied.
+// Returns an array that takes ownership of the list's memory, without a copy.
 template <typename T>
 py::array_t<T> to_owning_array(std::vector<T> list) {
   auto owner = std::make_unique<std::vector<T>>(std::move(list));
@@ -52,7 +52,8 @@ std::vector<std::string_view> view_texts(const py::tuple& texts) {
   return views;
 }
 
-// Ids of all texts end to end, and where each text's end: no Python object for an id.
+// Returns the ids of all texts end to end, and the end of each text. Arrays avoid a Python object
+// per id.
 std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
     const Tokenizer& self, const py::typing::List<py::str>& texts, bool as_plain_text) {
   const py::tuple held(texts);
@@ -95,7 +96,8 @@ TextAndOffsets encode_with_offsets(const Tokenizer& self, const std::string& tex
   return result;
 }
 
-// Masks of the 64-byte blocks of `data`, by one of the ways that this machine can go.
+// Returns the masks of each 64-byte block of `data`, computed by mask finder number `finder` of
+// this machine (sentencepiece/word_starts.h).
 std::vector<std::pair<uint64_t, uint64_t>> byte_masks(size_t finder, std::string_view data) {
   std::vector<ByteMasks> masks(data.size() / 64);
   mask_finders().at(finder)(data.data(), masks.size(), masks.data());

@@ -49,8 +49,8 @@ auto with_micro_batches(const std::vector<Rows>& rows, const std::vector<Weights
 
 using Shape = std::tuple<int64_t, int64_t, int64_t>;
 
-// Tokens, labels and longest conversation of a micro-batch; tokens, labels and micro-batches of a
-// step.
+// Reserves memory. `micro_batch` is (tokens, labels, longest conversation) and `step` is (tokens,
+// labels, micro-batches).
 void reserve(Engine& self, const Shape& micro_batch, const Shape& step) {
   const auto [tokens, labels, longest] = micro_batch;
   const auto [step_tokens, step_labels, micro_batches] = step;

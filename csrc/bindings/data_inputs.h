@@ -8,7 +8,7 @@
 
 namespace fastsft::bindings {
 
-// _C.DataInput: a file of a data set, with what it is read from.
+// One input of a data set, _C.DataInput: its name, byte source, weight and format.
 struct PythonInput {
   std::string name;
   std::shared_ptr<ByteSource> source;

@@ -14,7 +14,7 @@ PYBIND11_MODULE(_C, module) {
   bind_chat(module);
   bind_chat_labels(module);
   bind_shard(module);
-  bind_model_adapters(module);  // others have its options as defaults
+  bind_model_adapters(module);  // other functions have its options as default arguments
   bind_model(module);
   bind_model_generic(module);
   bind_sync(module);

@@ -10,8 +10,8 @@
 
 namespace fastsft::bindings {
 
-// The units of a model for its forward and backward in Python; valid during the call. Nothing here
-// is recorded by autograd.
+// Access to a model's units for a forward and backward in Python; valid during the call. autograd
+// records none of these calls.
 class UnitAccess {
  public:
   explicit UnitAccess(Strategy& strategy) : strategy_(&strategy) {}
@@ -20,7 +20,7 @@ class UnitAccess {
   at::Tensor gather(size_t unit) const;
   void prefetch(size_t unit) const;
   void release(size_t unit) const;
-  // The whole flat gradient of `unit` to write into, until `reduce`.
+  // Returns the unit's whole flat gradient, writable until `reduce`.
   at::Tensor gradient(size_t unit) const;
   // Returns true if `offset` was already written in this step, so the next write must accumulate.
   // Marks it as written: call once per write.
@@ -39,9 +39,9 @@ class UnitAccess {
   Strategy* strategy_;
 };
 
-// An object with the methods `forward_backward(units, batch, draws, label_smoothing, loss)`,
-// `forward_loss(units, batch, label_smoothing, loss)` and `logits(units, batch)`. Holds the GIL
-// while it is called.
+// A model that calls a Python object with the methods `forward_backward(units, batch, draws,
+// label_smoothing, loss)`, `forward_loss(units, batch, label_smoothing, loss)` and `logits(units,
+// batch)`. Acquires the GIL for each call.
 class PythonModel : public ModelCalls {
  public:
   explicit PythonModel(pybind11::object object) : object_(std::move(object)) {}
@@ -57,7 +57,7 @@ class PythonModel : public ModelCalls {
   pybind11::object object_;
 };
 
-// A GenericModel to be: its layout, and the Python object that computes.
+// The layout and the Python object from which `make` constructs a GenericModel.
 struct PythonModelMaker {
   GenericLayout layout;
   pybind11::object object;

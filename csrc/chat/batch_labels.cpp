@@ -31,7 +31,8 @@ std::vector<LabelledRecord> Labeller::label_rendered(const std::vector<Conversat
   return records;
 }
 
-// In the places of the conversations `divided` their pieces, with their records.
+// Replaces each conversation in `divided` (indices) by its pieces, and its record by the pieces'
+// records.
 void Labeller::label_divided(const std::vector<size_t>& divided,
                              std::vector<Conversation>& conversations,
                              std::vector<LabelledRecord>& records) const {

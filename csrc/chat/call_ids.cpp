@@ -18,7 +18,7 @@ std::string as_json(std::string_view text) {
   return json;
 }
 
-// The same for the same text, on every machine (FNV-1a).
+// Returns a hash of the text (FNV-1a) that is the same on every machine.
 std::string short_id(std::string_view text) {
   constexpr std::string_view kDigits =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -31,12 +31,13 @@ std::string short_id(std::string_view text) {
   return id;
 }
 
-// Such templates look at the number of characters alone.
+// Counts characters, not bytes: templates that need short ids check only the character count.
 bool is_short(std::string_view id) {
   return std::ranges::count_if(id, [](char c) { return (c & 0xC0) != 0x80; }) == kShortSize;
 }
 
-// A text of the object that comes next: the field `name`, or the one in its "function".
+// Returns the text in field `name` of the scanner's next object. With `looks_inside`, also searches
+// the field "function" if it is an object.
 std::string find_text(JsonScanner scanner, std::string_view name, bool looks_inside) {
   std::string found, key;
   scanner.enter_object();
@@ -54,14 +55,16 @@ std::string find_text(JsonScanner scanner, std::string_view name, bool looks_ins
   return found;
 }
 
-// An object with the field "id" at its end: of several the last one counts.
+// Returns the object with a field "id" added at its end. If the object already has an "id", readers
+// use the last "id".
 std::string with_id(std::string_view call, const std::string& id) {
   const std::string_view front = call.substr(0, call.rfind('}'));
   const bool is_empty = front.find_last_not_of(kJsonSpace) == front.find('{');
   return concat(front, is_empty ? "" : ", ", "\"id\": ", id, "}");
 }
 
-// The calls of "tool_calls", a list or the JSON text of one; none of anything else.
+// Returns the calls in "tool_calls", which is a list or a string with the list's JSON. Returns
+// nothing for any other value.
 std::vector<std::string> split_calls(const std::string& calls) {
   std::vector<std::string> parts;
   try {
@@ -75,7 +78,7 @@ std::vector<std::string> split_calls(const std::string& calls) {
       if (scanner.peek() != ValueKind::kObject) return {};
       parts.emplace_back(scanner.read_raw());
     }
-  } catch (const JsonFault&) {  // whoever renders it says so
+  } catch (const JsonFault&) {  // the renderer reports broken JSON
     return {};
   }
   return parts;
@@ -96,7 +99,8 @@ std::string CallIds::make(std::string_view call) {
   return concat("functions.", find_text(JsonScanner(call), "name", true), ":", number);
 }
 
-// The id of a call as JSON. `of_result`: that of the result in its place, if no call has it.
+// Returns the id of a call as JSON. `own`: the call's id in the data. `of_result`: the id of the
+// matching result, unless another call has that id. Both may be empty.
 std::string CallIds::settle(std::string_view call, const std::string& own,
                             const std::string& of_result) {
   const std::string& given = own.empty() ? of_result : own;

@@ -7,23 +7,26 @@
 
 namespace fastsft {
 
-// The call ids that a template needs. kAny: made of nine letters and digits. kShort: as kAny, and
-// ids of other lengths, which Mistral's templates refuse, are replaced. kNamed:
-// "functions.NAME:NUMBER", which Kimi's models write in place of the name.
+// The call ids that a chat template needs. kAny: any id; a missing id is made of nine letters and
+// digits. kShort: like kAny, but ids that do not have nine characters are replaced, because
+// Mistral's templates refuse them. kNamed: "functions.NAME:NUMBER", which Kimi's models write in
+// place of the function's name.
 enum class CallIdForm { kNone, kAny, kShort, kNamed };
 
-// Adds missing ids to the calls and results of one conversation. Ids depend on the calls alone; a
-// result gets the id of the first call that has no result yet.
+// Adds missing ids to the tool calls and tool results of one conversation. The new ids depend on
+// the calls alone. A result without id gets the id of the first call that has no result yet.
 class CallIds {
  public:
   explicit CallIds(CallIdForm form) : form_(form) {}
 
-  // Returns "tool_calls" with an id in each call, or `calls` itself if it is no list of calls.
-  // `of_results`: ids of the messages that answer them, in order, as JSON; "" for a message without
-  // id. `again`: the same reply as in the last call, with more calls joined to it.
+  // Returns the JSON `calls` ("tool_calls") with an id in each call. Returns `calls` unchanged if
+  // `calls` is not a list of calls.
+  // `of_results`: ids of the tool messages that answer the calls, in order, as JSON; "" for a tool
+  // message without id. `again`: `calls` extends the list of the previous call to this function,
+  // because another message was joined to the same reply.
   std::string of_calls(const std::string& calls, const std::vector<std::string>& of_results,
                        bool again = false);
-  // Returns the id of the next result as JSON. `given`: the id that it has, or "".
+  // Returns the id of the next tool result as JSON. `given`: the result's id in the data, or "".
   std::string of_result(const std::string& given);
 
   bool has_made_one() const { return has_made_one_; }
@@ -33,8 +36,9 @@ class CallIds {
   std::string settle(std::string_view call, const std::string& own, const std::string& of_result);
 
   CallIdForm form_;
-  size_t num_calls_ = 0, num_before_ = 0;  // of all replies, and of those before the last one
-  std::deque<std::string> open_;           // ids of calls that are not answered yet, as JSON
+  // Number of calls in all replies, and in all replies before the last.
+  size_t num_calls_ = 0, num_before_ = 0;
+  std::deque<std::string> open_;  // ids of calls without a result so far, as JSON
   bool has_made_one_ = false;
 };
 

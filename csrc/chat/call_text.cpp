@@ -15,7 +15,7 @@ std::string_view strip(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kJsonSpace) + 1 - begin);
 }
 
-// Whether the object that comes next says which function is called.
+// Returns true if the scanner's next object names a function.
 bool names_function(JsonScanner scanner) {
   bool is_named = false;
   std::string key;
@@ -94,7 +94,7 @@ size_t count_calls(std::string_view calls) {
     const Value value = scanner.read_value();
     JsonScanner inner(value.text);
     if (value.is_text() && inner.peek() == ValueKind::kArray) return count_items(inner);
-  } catch (const JsonFault&) {  // whoever renders it says so
+  } catch (const JsonFault&) {  // the renderer reports broken JSON
   }
   return 1;
 }

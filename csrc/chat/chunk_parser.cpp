@@ -14,7 +14,7 @@ std::string_view view(const RecordChunk& chunk, const RecordSlice& slice) {
   return std::string_view(chunk.text).substr(slice.begin, slice.end - slice.begin);
 }
 
-// What is before `byte` in its chunk.
+// Returns the chunk's text before position `byte` of the file.
 std::string_view before(const RecordChunk& chunk, int64_t byte) {
   return std::string_view(chunk.text).substr(0, static_cast<size_t>(byte - chunk.first_byte));
 }
@@ -23,12 +23,14 @@ std::string_view without_end(std::string_view line) {
   return line.substr(0, line.find_last_not_of("\r\n") + 1);
 }
 
-// Where the excerpt of a fault begins: at the fault, or before the end of a line that breaks off.
+// Returns the position at which an error's excerpt begins: the error itself, or shortly before the
+// end if the line breaks off.
 int64_t shown_from(std::string_view line, int64_t first_byte, int64_t fault) {
   constexpr size_t kBefore = 20;
   if (fault < first_byte + static_cast<int64_t>(line.size())) return fault;
   size_t at = line.size() - std::min(kBefore, line.size());
-  while (at < line.size() && (line[at] & 0xC0) == 0x80) ++at;  // a character begins there
+  // move to a character's beginning
+  while (at < line.size() && (line[at] & 0xC0) == 0x80) ++at;
   return first_byte + static_cast<int64_t>(at);
 }
 
@@ -124,7 +126,7 @@ FormatChoice choose_format(const RecordChunk& chunk, const std::string& name) {
         found = match_format(sketch_record(scanner), name);
         if (!chunk.is_array) break;
       }
-    } catch (const JsonFault&) {  // is told of by who parses it
+    } catch (const JsonFault&) {  // the parser reports broken JSON later
     }
     if (found) return *found;
   }

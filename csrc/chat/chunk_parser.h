@@ -11,19 +11,19 @@
 
 namespace fastsft {
 
-// Parses chunks strictly. Broken JSON of an array throws std::invalid_argument with file, record,
-// line, column and excerpt. A line that is not JSON, and faults inside a record, are noted in the
-// Conversation for the mask policy to judge.
+// Parses chunks of a data file strictly. Broken JSON in an array throws std::invalid_argument with
+// file, record, line, column and excerpt. A line that is not JSON, and errors inside a record, are
+// stored in the Conversation, and the mask policy decides about them.
 class ChunkParser {
  public:
-  // `where` begins the message of every fault. `is_named`: as of RecordParser.
+  // `where`: a prefix for every error message, such as the file name. `is_named`: see RecordParser.
   explicit ChunkParser(std::string where, FormatChoice format = {}, bool is_named = false)
       : where_(std::move(where)), parser_(std::move(format), is_named) {}
 
   // Overwrites `records` with the records of `chunk` that `share` selects.
   void parse(const RecordChunk& chunk, const Share& share, std::vector<Conversation>& records);
 
-  // Unused fields of the records so far.
+  // Returns all unused fields so far.
   const UnusedFields& unused() const { return parser_.unused(); }
 
  private:
@@ -37,17 +37,20 @@ class ChunkParser {
   RecordParser parser_;
 };
 
-// Detects the format by the first record that matches one: the format `name`, or with "auto" any.
-// If none matches, returns the default, or `name` with its usual list.
+// Detects a file's data format: the format that the first matching record has. Only format `name`
+// is tried, or all formats if `name` is "auto". If no record matches, returns the default format
+// for "auto", else format `name` with its default list.
 FormatChoice choose_format(const RecordChunk& chunk, const std::string& name);
 
-// Position of a message of a record, or for -1 of the record: line from 1, byte from 0, and the
-// first characters there.
+// A position in a data file: line counted from 1, byte counted from 0, and the first characters at
+// that position.
 struct Place {
   int64_t line = 0;
   int64_t byte = 0;
   std::string excerpt;
 };
+// Returns the position of message number `message`, or the record's own position if `message` is
+// -1.
 Place find_place(const RecordChunk& chunk, const Conversation& record, int64_t message);
 
 }  // namespace fastsft

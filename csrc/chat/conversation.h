@@ -9,106 +9,115 @@
 
 namespace fastsft {
 
-// Rare fields of a message besides role and text: JSON as written, or empty.
+// A message's rare fields, next to role and text. Each holds the field's JSON, or is empty.
 struct MessageExtras {
-  std::string calls;  // "tool_calls", or "function_call" as a list of one
+  std::string calls;  // "tool_calls", or "function_call" as a list with a single call
   std::string reasoning;
   std::string call_id;
   std::string name;
-  std::string content;  // in place of a text
+  std::string content;  // the content if it is not a text
 };
 
-// A field such as "train" that says whether a message or record is learned.
+// A train mark: a field such as "train" that says whether a message or record is learned.
 struct TrainMark {
-  std::string field;  // as the data has it
-  std::string value;  // its first characters
+  std::string field;  // the field's name in the data
+  std::string value;  // the first characters of the field's value
   bool is_learned = false;
-  std::string problem;   // why it cannot be followed; empty when it can
-  bool in_part = false;  // of a part of the content
+  std::string problem;   // why the mark cannot be followed; empty if it can
+  bool in_part = false;  // the mark is in a part of the message's content
 };
 
+// A message as it stands in the data, not checked yet.
 struct Message {
-  ValueKind kind = ValueKind::kObject;  // of the message itself
-  Value from;                           // "from", or "role" where that is missing or null
-  Value value;                          // "value", or "content" where that is missing, or null
-                                        // next to a "role" that counts
-  bool named_role = false;              // `from` is the field "role"
-  bool named_content = false;           // `value` is the field "content"
-  bool calls_tool = false;              // has "tool_calls" or "function_call", or is_call
-  bool is_call = false;                 // of a role for calls (call_text.h): its text is one
-  std::shared_ptr<const MessageExtras> extras;  // most messages have none
-  ValueKind train = ValueKind::kMissing;        // kTrue or kFalse for what `mark` says
-  std::shared_ptr<const TrainMark> mark;        // most messages have none
-  int64_t byte = 0;                             // where it begins in its file
-  const char* field = nullptr;  // the record's field that it is from, of formats without a list
-  bool is_context = false;      // of a prompt: a reply there is not learned
+  ValueKind kind = ValueKind::kObject;  // type of the message itself
+  Value from;                           // "from", or "role" if "from" is missing or null
+  // "value", or "content" if "value" is missing. A null "value" also gives way to "content" if
+  // `named_role` is true.
+  Value value;
+  bool named_role = false;     // `from` was read from the field "role"
+  bool named_content = false;  // `value` was read from the field "content"
+  bool calls_tool = false;     // has "tool_calls" or "function_call", or `is_call` is true
+  bool is_call = false;  // its role is a role for tool calls (call_text.h), and its text is a call
+  std::shared_ptr<const MessageExtras> extras;  // null for most messages
+  ValueKind train = ValueKind::kMissing;        // kTrue or kFalse as `mark` says
+  std::shared_ptr<const TrainMark> mark;        // null for most messages
+  int64_t byte = 0;                             // position of the message in its file
+  // The record's field that holds the message, for data formats without a list of messages.
+  const char* field = nullptr;
+  bool is_context = false;  // belongs to a prompt, in which replies are not learned
 };
 
-// Explains why a message is not an object.
+// Returns an explanation why a message is not an object.
 std::string explain_kind(const Message& message);
 
-// Why a record could not be read at all. kNotJson, kInvalidUtf8: only for records on a line of
-// their own. kOtherFormat: it has another data format than its file. kBadField: a field that its
-// format needs is missing or unusable.
+// Why a record could not be read at all. kNotJson and kInvalidUtf8 are only for files with a record
+// per line. kOtherFormat: the record has another data format than its file. kBadField: a field that
+// the data format needs is missing or unusable.
 enum class ReadError { kNone, kNotJson, kInvalidUtf8, kOtherFormat, kBadField };
 
-// Where the messages come from: the lists "conversations" or "messages", a list of another name,
-// single fields, or one text that is no conversation.
+// Where the messages are in the record: in the list "conversations" or "messages", in a list with
+// another name, in single fields, or in a text that is not a conversation.
 enum class RecordShape { kConversations, kMessages, kColumn, kFields, kText };
 
-// Names of role and text in the messages of a list.
+// The field names of role and text in a list of messages: "from" and "value", "role" and "content",
+// or either pair.
 enum class MessageNames { kFromValue, kRoleContent, kEither };
 
-// Rare properties of a record.
+// A record's rare properties.
 struct RecordNotes {
-  std::string column;  // the name of the list of messages, of kColumn
-  std::string hint;    // where there is no list: what there is
-  std::string tools;   // "tools" as it is written, for the model's own chat template
-  // For a piece of a record (record_pieces.h): the part that it has, and the part that is in no
-  // piece.
+  std::string column;  // name of the message list (kColumn)
+  std::string hint;    // if there is no message list: a description of the fields that exist
+  std::string tools;   // JSON of "tools", for the model's own chat template
+  // For a record's piece (record_pieces.h): which part it has, and which part is in no piece.
   std::string split;
   std::string lost;
-  bool ends_with_reply = false;  // no message after its last learned reply is in its row
-  size_t told = 0;  // messages whose faults the piece before it has; 0 for a first or only piece
+  bool ends_with_reply = false;  // the row ends with its last learned reply
+  // For a later piece: the number of messages whose issues are reported with the piece before; 0
+  // for a first or only piece.
+  size_t told = 0;
 };
 
-// One record as it is in the data, with its faults.
+// A record as it stands in the data, with its errors.
 struct Conversation {
-  ValueKind kind = ValueKind::kObject;  // of the record itself
-  std::string id;                       // empty when there is none, or null
-  bool id_is_number = false;            // a number of strict JSON, as it is written
-  // "messages" is taken where "conversations" is missing or null.
+  ValueKind kind = ValueKind::kObject;  // type of the record itself
+  std::string id;                       // empty if the id is missing or null
+  bool id_is_number = false;            // `id` holds a valid JSON number
+  // "messages" is used if "conversations" is missing or null.
   RecordShape shape = RecordShape::kConversations;
-  MessageNames names = MessageNames::kFromValue;  // as --mask_policy fastchat wants them
+  MessageNames names = MessageNames::kFromValue;  // the names that --mask_policy fastchat expects
   bool is_fastchats = true;                       // its file has FastChat's own format
-  ValueKind messages_kind = ValueKind::kArray;    // of that list
+  ValueKind messages_kind = ValueKind::kArray;    // type of the message list
   bool messages_empty = false;
   std::vector<Message> messages;
-  Value system;                           // the record's own "system"
-  ValueKind train = ValueKind::kMissing;  // as a message's, for those that say nothing
+  Value system;                           // the record's "system" field
+  ValueKind train = ValueKind::kMissing;  // value for messages without their own train mark
   std::shared_ptr<const TrainMark> mark;
   ReadError read_fault = ReadError::kNone;
-  std::string read_reason;   // "not JSON at byte 17: expected a value", "no \"output\""
-  bool is_left_out = false;  // it is in no piece (RecordNotes)
-  std::shared_ptr<const RecordNotes> notes;  // most records have none
-  // Place of the record in its file, a compressed file's content: number counted from 0, line
-  // from 1, byte from 0.
+  // Explains `read_fault`, such as "not JSON at byte 17: expected a value".
+  std::string read_reason;
+  bool is_left_out = false;  // the record is in no piece (RecordNotes) and has no row
+  std::shared_ptr<const RecordNotes> notes;  // null for most records
+  // Position of the record in its file, after decompression. The number and the byte are counted
+  // from 0, the line from 1.
   int64_t number = 0;
   int64_t line = 0;
   int64_t byte = 0;
 };
 
+// Returns the record's notes, or empty notes if there are none.
 const RecordNotes& notes_of(const Conversation& record);
-// Returns notes that belong to this record alone and may be changed.
+// Returns the record's notes for writing. Notes that are shared with other records are copied
+// first.
 RecordNotes& own_notes(Conversation& record);
 
-// The record without its messages.
+// Returns a copy of the record without its messages.
 Conversation without_messages(const Conversation& record);
 
-// Appends `conversation` to `result` as a record without a row.
+// Appends `conversation` to `result`, marked as a record without a row. `reason`: an explanation
+// for reports.
 void leave_out(Conversation& conversation, std::string reason, std::vector<Conversation>& result);
 
-// "conversations", "messages", or the list's own name.
+// Returns the name of the record's message list: "conversations", "messages" or another name.
 std::string list_name(const Conversation& record);
 
 }  // namespace fastsft

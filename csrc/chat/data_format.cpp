@@ -10,16 +10,16 @@ namespace fastsft {
 namespace {
 
 constexpr size_t kMostNamed = 16;
-// 0 and 1 as JSON, of CSV and of a column with nulls too.
+// 0 and 1 as JSON, including the forms from CSV files (texts) and from columns with nulls (0.0).
 constexpr std::array<std::string_view, 6> kBits = {"0", "1", "0.0", "1.0", "\"0\"", "\"1\""};
-constexpr size_t kMostSketched = 1000;  // more fields do not tell a format
+constexpr size_t kMostSketched = 1000;  // more fields do not help to detect a format
 
 struct MessageSketch {
   std::optional<MessageNames> names;
   std::string role;
 };
 
-// The names that the object uses which comes next, and its role; it is read.
+// Reads the scanner's next object and returns its field names and its role.
 MessageSketch sketch_message(JsonScanner& scanner) {
   MessageSketch sketch;
   if (scanner.peek() != ValueKind::kObject) {
@@ -50,7 +50,7 @@ MessageSketch sketch_message(JsonScanner& scanner) {
   return sketch;
 }
 
-// The list that comes next; it is read.
+// Reads the scanner's next list and fills in `field`.
 void sketch_list(JsonScanner& scanner, FieldSketch& field) {
   static const RoleNames roles(true, {});
   scanner.enter_array();
@@ -73,7 +73,7 @@ void sketch_list(JsonScanner& scanner, FieldSketch& field) {
 }  // namespace
 
 const FieldSketch* RecordSketch::find(const std::string& name) const {
-  // Of a field that comes twice the last one counts.
+  // If a field occurs twice, the last value counts.
   const auto found = std::find_if(fields.rbegin(), fields.rend(),
                                   [&](const FieldSketch& field) { return field.name == name; });
   const bool is_set = found != fields.rend() && found->kind != ValueKind::kNull;

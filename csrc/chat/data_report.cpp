@@ -64,7 +64,7 @@ void DataReport::add_remarks(const LabelledRecord& record, const std::string& fi
   for (size_t i = 0; i < record.findings.size(); ++i) {
     const RecordIssue& finding = record.findings[i];
     const auto is_same = [&](const RecordIssue& other) { return other.remark == finding.remark; };
-    // Records are counted, not messages.
+    // Count records, not messages.
     if (std::any_of(record.findings.begin(), record.findings.begin() + i, is_same)) continue;
     Entry& entry = entries_[static_cast<size_t>(finding.remark)];
     ++entry.by_action[static_cast<size_t>(finding.action)];
@@ -73,7 +73,8 @@ void DataReport::add_remarks(const LabelledRecord& record, const std::string& fi
       entry.reason = (has_place ? concat("message ", finding.message, ": ") : "") + finding.reason;
     }
     ++entry.count;
-    const bool is_named = !entry.first.empty() && entry.first.back() == name;  // another row of it
+    // another row of the same record
+    const bool is_named = !entry.first.empty() && entry.first.back() == name;
     if (entry.first.size() < kNumNamed && !is_named) entry.first.push_back(name);
   }
 }
@@ -121,7 +122,8 @@ std::string DataReport::summary() const {
   for (size_t i = 0; i < kNumIssues; ++i) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
-    // Pieces after which a record was cut off have remarks, too, and are no rows.
+    // Issues are also counted for cut-off pieces, which are not records, so no percentage is given
+    // if it would exceed 100%.
     const std::string share =
         entry.count > num_records_ ? "" : concat(" (", percent(entry.count, num_records_), ")");
     text += concat("\n  ", name_of(static_cast<Issue>(i)), ": ", action_counts(entry), share,
@@ -219,7 +221,7 @@ DataReport DataReport::from_json(const std::string& text) {
 
 namespace {
 
-// "conversations[3]", or null for the record itself.
+// Returns "conversations[3]" or the field's name, or null for the record itself.
 Json name_field(const Conversation& record, int64_t message) {
   const auto index = static_cast<size_t>(message);
   if (message < 0 || index >= record.messages.size()) return {};

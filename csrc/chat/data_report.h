@@ -13,36 +13,40 @@
 
 namespace fastsft {
 
-// The summary of a data set: nothing is lost without being counted here.
+// A summary of a data set, in which every record and every loss is counted.
 //   records = kept + unlabelled + dropped + excluded
-// salvaged and truncated records are counted among them. A record whose replies have rows of their
-// own counts as often as it has such rows; num_whole() counts it once.
+// Salvaged and truncated records are counted among these. A record whose replies have rows of their
+// own counts once per row; num_whole() counts it once.
 class DataReport {
  public:
+  // The records with a certain issue.
   struct Entry {
-    int64_t count = 0;  // records
+    int64_t count = 0;  // number of records
     std::array<int64_t, kNumOutcomes> by_action{};
-    std::vector<std::string> first;  // the first five records, of several files with the file
-    std::string reason;              // of the first record, in words; may be empty
+    // Names of the first five records, with the file's name if there are several files.
+    std::vector<std::string> first;
+    std::string reason;  // explanation for the first record; may be empty
   };
-  // What one of the files was read as.
+  // The data format with which a file was read.
   struct FormatUse {
     std::string name;                 // "alpaca"
     std::string title;                // "Alpaca"
-    std::string column;               // list of messages, where it has a name of its own
-    int64_t count = 0;                // records of the file
-    std::vector<std::string> unused;  // fields
+    std::string column;               // name of the message list; empty for the default name
+    int64_t count = 0;                // record count
+    std::vector<std::string> unused;  // unused fields
     bool operator==(const FormatUse&) const = default;
   };
+  // The numbers that FastChat prints for a record that it drops.
   struct Warning {
     int64_t record = 0;
     Mismatch mismatch;
   };
 
-  // One that is cut off is no record: it counts as truncated and by its remarks. `file`: its name
-  // in front of the record's; empty where there is only one.
+  // Counts a record. A later reply that was cut off (LabelledRecord::is_cut_off) is not counted as
+  // a record, but as truncated, and its issues are counted. `file`: the file's name, written in
+  // front of the record's name; empty if there is only a single file.
   void add(const LabelledRecord& record, const std::string& file = "");
-  // Counts another part of the data set after this one.
+  // Adds the counts for the data set's next part.
   void append(const DataReport& next);
 
   int64_t num_records() const { return num_records_; }
@@ -56,16 +60,17 @@ class DataReport {
   int64_t num_truncated() const { return num_truncated_; }
   int64_t num_without_labels() const { return num_without_labels_; }
   const Entry& entry(Issue remark) const { return entries_[static_cast<size_t>(remark)]; }
-  // One for each record that FastChat drops, in order.
+  // Warnings about the records that FastChat drops, in order.
   const std::vector<Warning>& warnings() const { return warnings_; }
-  // One for each file, in order.
+  // All files' data formats, in order.
   const std::vector<FormatUse>& formats() const { return formats_; }
   void set_formats(std::vector<FormatUse> formats) { formats_ = std::move(formats); }
 
-  // Several lines for people: totals, then each remark with its count, share and first records.
+  // Returns several lines for people: the totals, then each issue with its count, its percentage
+  // and its first records.
   std::string summary() const;
-  // The same, complete, for data_report.json and for caches; from_json throws
-  // std::invalid_argument for another text.
+  // Converts the whole report to JSON and back, for data_report.json and the caches. from_json
+  // throws std::invalid_argument if the text is not such a report.
   std::string to_json() const;
   static DataReport from_json(const std::string& text);
 
@@ -85,17 +90,17 @@ class DataReport {
   std::vector<FormatUse> formats_;
 };
 
-// FastChat's own line for a dropped sample.
+// Returns the line that FastChat prints when it drops a sample.
 std::string fastchat_warning(const Mismatch& mismatch);
 
-// A line of --report_bad.
+// Returns a line for --report_bad.
 std::string bad_record_line(const RecordChunk& chunk, const Conversation& record,
                             const std::string& file, const RecordIssue& finding,
                             const char* action);
 
-// Fills in the places of the faults of a record, and appends to `lines` what --report_bad lists of
-// it: one line of JSON for each fault and each finding that took something away, with file, record,
-// line, byte, id, field, remark, reason, action and excerpt.
+// Fills in the positions of a record's errors and appends lines for --report_bad to `lines`. Each
+// error, and each issue that removed something, is a line of JSON with file, record, line, byte,
+// id, field, remark, reason, action and excerpt.
 void place_findings(const RecordChunk& chunk, const Conversation& record, const std::string& file,
                     LabelledRecord& labelled, std::string& lines);
 

@@ -29,7 +29,8 @@ bool leaves_thoughts_open(std::string_view text) {
   return begin != text.npos && text.find("</think>", begin) == text.npos;
 }
 
-// A value in place of a text, but for parts of other kinds, such as images.
+// True if the message has a JSON value in place of a text, unless the value is a list with parts
+// such as images.
 bool is_json_result(const Message& message) {
   const Value& value = message.value;
   const bool has_parts = value.kind == ValueKind::kArray && !value.text.empty();
@@ -49,7 +50,7 @@ bool DialogueBuilder::is_empty(std::string_view text) const {
   return place_.strips ? strip_left(text).empty() : text.empty();
 }
 
-// A reply that only calls tools says something, and what a tool gives back may be nothing.
+// A reply that only calls tools needs no text, and a tool's result may be empty.
 bool DialogueBuilder::lacks_text(const DialogueMessage& message) const {
   return is_empty(message.text) && message.role != Role::kTool && !message.calls_tool;
 }
@@ -94,7 +95,8 @@ bool DialogueBuilder::accept_record(Work& work) const {
   return true;
 }
 
-// Whether a message of `role` may come next: user and assistant in turn, tools between replies.
+// Returns true if a message of `role` may come next. User and assistant must alternate; tool
+// results may stand between replies.
 bool DialogueBuilder::follows(const Work& work, Role role) const {
   const DialogueMessage* last = work.last_speaker();
   if (last == nullptr) return role == Role::kUser;
@@ -136,7 +138,7 @@ bool DialogueBuilder::add_system(Work& work, size_t index, std::string_view text
   return true;
 }
 
-// To the system message right before it.
+// Joins a system text to the system message directly before it, if there is one.
 bool DialogueBuilder::join_system(Work& work, size_t index, std::string_view text) const {
   Dialogue& dialogue = work.dialogue;
   const bool is_first = dialogue.messages.empty() && dialogue.system;
@@ -192,7 +194,8 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   return true;
 }
 
-// False at a fault: the conversation ends before this message.
+// Adds a message to the dialogue. Returns false at an error, which ends the dialogue before this
+// message.
 bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   const Message& message = work.conversation.messages[index];
   if (message.kind != ValueKind::kObject) {
@@ -230,7 +233,7 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
                                 : add_message(work, index, *role, text);
 }
 
-// A system text of the record's own that is not used is never lost in silence.
+// Reports that the record's own system text is not used.
 void DialogueBuilder::note_system(Work& work) const {
   const Value& own = work.conversation.system;
   const auto note = [&](std::string reason) {
@@ -243,7 +246,7 @@ void DialogueBuilder::note_system(Work& work) const {
   }
 }
 
-// The messages, with what may be learned of each. False when nothing is left to choose from.
+// Reads the messages into the dialogue. Returns false if no reply is left to choose from.
 bool DialogueBuilder::read(Work& work) const {
   const Conversation& conversation = work.conversation;
   Dialogue& dialogue = work.dialogue;

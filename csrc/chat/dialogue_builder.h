@@ -14,27 +14,28 @@ namespace fastsft {
 
 struct DialogueWork;
 
-// Makes dialogues from records for --mask_policy spans and keeps as much as possible: the part
-// before a structural fault, without turns that lack a text (docs/spec/fastchat_labels.md, sections
-// 4.2 and 6.4). Every change leaves a RecordIssue. A dialogue without a learned reply is empty, and
-// its issues say why.
+// Builds dialogues from records for --mask_policy spans and keeps as much of each record as
+// possible: the part before a structural error, without turns that lack a text
+// (docs/spec/fastchat_labels.md, sections 4.2 and 6.4). Every change is reported as a RecordIssue.
+// A dialogue without a learned reply is left empty, and its issues say why.
 class DialogueBuilder {
  public:
+  // The chat template's abilities.
   struct Place {
-    bool for_tools = false;  // the template has a place for tool messages
-    bool strips = false;     // the template strips texts, so white space alone is no text
+    bool for_tools = false;  // the template can write tool messages
+    bool strips = false;     // the template strips texts, so mere white space is an empty text
   };
 
   DialogueBuilder(const LabelOptions& options, Place place);
 
-  // `conversation` must outlive `dialogue`.
+  // Builds `dialogue` and reports issues in `findings`. `conversation` must outlive `dialogue`.
   void build(const Conversation& conversation, Dialogue& dialogue,
              std::vector<RecordIssue>& findings) const;
 
-  // Returns a mark that would not be followed, if there is one.
+  // Returns an issue for a train mark that cannot be followed, if there is such a mark.
   std::optional<RecordIssue> find_bad_mark(const Conversation& conversation) const;
 
-  // For each reply that may be learned, the index of the record's message that ends it.
+  // Returns, for each reply that may be learned, the index of its last message in the record.
   std::vector<size_t> reply_ends(const Conversation& conversation) const;
 
  private:
@@ -53,7 +54,7 @@ class DialogueBuilder {
   std::vector<std::string> result_ids(const Work& work, size_t index) const;
   bool follows(const Work& work, Role role) const;
   bool is_empty(std::string_view text) const;
-  // If the template writes no calls, a role that --role_map assigns to them counts instead.
+  // If the template writes no tool calls, --role_map may give a role for calls another meaning.
   bool is_call(const Message& message) const {
     return message.is_call && (fields_.calls || !roles_.find(message.from.text));
   }

@@ -4,11 +4,12 @@
 #include "chat/dialogue_work.h"
 #include "core/error.h"
 
-// Calls of tools in a dialogue.
+// The part of DialogueBuilder that handles tool calls.
 
 namespace fastsft {
 
-// `extras` of the message, and of those joined to it, the last of which is at `index`.
+// Returns the further fields that the template writes for a message, as JSON. `extras`: the fields
+// in the message and in all messages joined to it. `index`: the last such message.
 std::string DialogueBuilder::more_of(Work& work, const MessageExtras& extras, size_t index,
                                      Role role) const {
   if (!work.ids) return fields_.json_of(extras, role);
@@ -21,7 +22,7 @@ std::string DialogueBuilder::more_of(Work& work, const MessageExtras& extras, si
   return fields_.json_of(own, role);
 }
 
-// The ids that the results of a call have, whose last message is at `index`.
+// Returns the result ids that answer a reply with calls. `index`: the reply's last message.
 std::vector<std::string> DialogueBuilder::result_ids(const Work& work, size_t index) const {
   const auto& messages = work.conversation.messages;
   std::vector<std::string> ids;
@@ -34,7 +35,7 @@ std::vector<std::string> DialogueBuilder::result_ids(const Work& work, size_t in
   return ids;
 }
 
-// A call that is a message of its own is part of the reply before it, as in ms-swift.
+// Joins a message that is only a call to the reply before it, as ms-swift does.
 bool DialogueBuilder::join_call(Work& work, size_t index) const {
   if (!is_call(work.conversation.messages[index]) || work.dialogue.messages.empty()) return false;
   DialogueMessage& reply = work.dialogue.messages.back();
@@ -56,20 +57,22 @@ bool DialogueBuilder::join_call(Work& work, size_t index) const {
   return true;
 }
 
-// Learned, the end of the text would teach to stop where a call comes.
+// Reports that a reply is not learned because the template does not write its tool call: learning
+// the reply's end would teach the model to stop before the call.
 void DialogueBuilder::note_lost_call(Work& work, size_t index, std::string_view text) const {
   if (is_empty(text)) return;
   work.note(Issue::kToolCall, Outcome::kSalvaged, index,
             "a reply that calls a tool: its text is not learned");
 }
 
-// The thoughts before a call that is a text, where the template writes none of their field.
+// Returns the thoughts that come before a call in the message's text, if the template has no field
+// for thoughts.
 std::string_view DialogueBuilder::call_thoughts(const Message& message) const {
   if (!fields_.calls || fields_.reasoning || message.extras->reasoning.empty()) return {};
   return read_call_text(message.value.text).thoughts;
 }
 
-// Calls that are not answered, each by one result, before the conversation goes on.
+// Reports replies with calls if the number of results after them differs from the number of calls.
 void DialogueBuilder::note_calls(Work& work) const {
   const auto& messages = work.dialogue.messages;
   for (size_t i = 0; i + 1 < messages.size(); ++i) {

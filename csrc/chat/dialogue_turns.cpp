@@ -3,7 +3,7 @@
 #include "chat/dialogue_work.h"
 #include "core/error.h"
 
-// The turns of a dialogue that stay, and the replies that are learned.
+// The part of DialogueBuilder that selects the turns to keep and the replies to learn.
 
 namespace fastsft {
 namespace {
@@ -16,9 +16,9 @@ void cut_after_last_learned(std::vector<DialogueMessage>& messages) {
 
 }  // namespace
 
-// A turn is a user message, the system messages right before it, and what follows it up to the next
-// turn; it stays when it ends with a reply, without what comes after that, and each of its texts is
-// one. The system messages stay in any case, but for those after the last turn.
+// Removes turns without a reply and turns with an empty text. A turn is a user message with the
+// system messages directly before it and everything up to the next turn. A turn that is kept ends
+// with its last reply. System messages are kept in any case, except after the last turn.
 void DialogueBuilder::remove_incomplete_turns(Work& work) const {
   auto& messages = work.dialogue.messages;
   const auto is_system = [&](size_t i) { return messages[i].role == Role::kSystem; };
@@ -45,7 +45,7 @@ void DialogueBuilder::remove_incomplete_turns(Work& work) const {
   messages.resize(kept);
 }
 
-// Whether a turn has all its texts and a reply. What it lacks is noted.
+// Returns true if a turn has a reply and all its texts. Reports the first part that is missing.
 bool DialogueBuilder::is_complete(Work& work, size_t begin, size_t end) const {
   const auto& messages = work.dialogue.messages;
   size_t empty = begin;

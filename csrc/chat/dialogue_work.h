@@ -12,15 +12,16 @@
 
 namespace fastsft {
 
-// State of building a dialogue from one record.
+// The state while a dialogue is built from a record.
 struct DialogueWork {
   const Conversation& conversation;
   Dialogue& dialogue;
   std::vector<RecordIssue>& findings;
-  std::string* joined = nullptr;  // the text of the dialogue's last message, once it was joined
-  // What its last reply has next to its text, once a call that is a message of its own was joined.
+  // Text of the dialogue's last message, if messages were joined to it.
+  std::string* joined = nullptr;
+  // Rare fields of the dialogue's last reply, if a separate message with a call was joined to it.
   std::optional<MessageExtras> joined_extras{};
-  std::optional<CallIds> ids{};  // where the template needs some
+  std::optional<CallIds> ids{};  // set if the template needs call ids
   bool skipped_first = false;
   bool has_two_systems = false;
 
@@ -45,7 +46,7 @@ struct DialogueWork {
     const auto& extras = conversation.messages[index].extras;
     return extras ? *extras : none;
   }
-  // The last message that is not a system message; null for none.
+  // Returns the last message that is not a system message, or null.
   const DialogueMessage* last_speaker() const {
     const auto& messages = dialogue.messages;
     const auto speaks = [](const DialogueMessage& each) { return each.role != Role::kSystem; };

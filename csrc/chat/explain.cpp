@@ -15,7 +15,7 @@ Explanation explain(const Labeller& labeller, const Conversation& conversation) 
   const Transcript& transcript = result.transcript;
   const Tokenizer& tokenizer = labeller.tokenizer();
   const bool is_fastchat = labeller.options().mask_policy == MaskPolicy::kFastchat;
-  std::vector<Token> tokens;  // of the whole text, as the policy encodes it
+  std::vector<Token> tokens;  // tokens of the whole text, as the mask policy encodes it
   if (is_fastchat) {
     tokenizer.encode(transcript.text, SpecialText::kFind, tokens);
   } else {

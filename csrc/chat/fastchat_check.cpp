@@ -59,7 +59,8 @@ std::optional<RecordError> check_record(const Conversation& conversation) {
   return std::nullopt;
 }
 
-// `is_new`: it is "role" or "content", else "from" or "value".
+// Returns true if a list with these names may use the field. `is_new`: the field is "role" or
+// "content" rather than "from" or "value".
 bool is_named_as(MessageNames names, bool is_new) {
   return names == MessageNames::kEither || is_new == (names == MessageNames::kRoleContent);
 }
@@ -76,7 +77,7 @@ std::string unknown_role(const std::string& role) {
   return reason;
 }
 
-// The role's index, user 0 and assistant 1, or a fault.
+// Finds the role's index (0 for user, 1 for assistant) or returns an error.
 std::optional<RecordError> find_role(const FastchatRoles& roles, MessageNames names,
                                      const Message& message, int64_t index, int& role) {
   using enum PythonError;
@@ -163,7 +164,7 @@ std::optional<RecordError> check_conversation(const Conversation& conversation,
 
 namespace {
 
-// Whether a text has `part` in it, when `around` is put before and after it.
+// Returns true if any text contains `part`, after `around` is added on both sides.
 bool any_contains(const Turns& turns, const std::string& part, const std::string& around = "") {
   return std::any_of(turns.texts.begin(), turns.texts.end(), [&](const std::string* text) {
     if (around.empty()) return text->find(part) != std::string::npos;
@@ -184,7 +185,7 @@ Issue find_drop_reason(const ChatTemplate& chat_template, const Turns& turns) {
   const size_t count = turns.texts.size();
   if (count == 0) return Issue::kAssistantOnly;
   if (count % 2 == 1) return Issue::kEndsWithUser;
-  // The template's own spaces around a message can complete the tag.
+  // The spaces that the template writes around a message can complete the tag.
   const std::string tag = chat_template.after_user + chat_template.before_assistant;
   if (any_contains(turns, tag, " ")) return Issue::kEmbeddedRoleTag;
   if (any_contains(turns, chat_template.stop_token)) return Issue::kEmbeddedEos;

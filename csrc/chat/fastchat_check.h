@@ -13,30 +13,32 @@
 
 namespace fastsft {
 
-// The messages of a sound conversation, in turn user, assistant, user, ... Texts point into the
-// conversation; an empty text is one that Python calls false (docs/spec/fastchat_labels.md, section
-// 2, rule 5).
+// The texts of a valid conversation: user, assistant, user, and so on. Texts point into the
+// conversation. An empty text stands for any value that is false in Python
+// (docs/spec/fastchat_labels.md, section 2, rule 5).
 struct Turns {
   std::vector<const std::string*> texts;
-  bool skipped_first = false;  // a first message of the assistant was removed
+  // The conversation began with a message of the assistant, which was removed.
+  bool skipped_first = false;
 };
 
-// Names of roles: after "from" human and gpt unless the user asks for more, after "role" all.
+// The role names that are accepted. After "from": human and gpt, unless the user asks for more.
+// After "role": all known names.
 struct FastchatRoles {
   RoleNames after_from;
   RoleNames after_role;
 };
 
-// FastChat's own checks in FastChat's order (docs/spec/fastchat_labels.md, section 2, rules 1 to 3
-// and 5): what its preprocess() would raise comes back as a fault (record and id not filled in),
-// otherwise `turns` is filled. Of other data formats than FastChat's own this is judged on what
-// `fastsft data convert` makes of the record.
+// Runs FastChat's checks in FastChat's order (docs/spec/fastchat_labels.md, section 2, rules 1 to 3
+// and 5). If its preprocess() would raise an exception, returns that error, without record number
+// and id. Otherwise fills `turns`. A record in another data format is checked in the form that
+// `fastsft data convert` gives it.
 std::optional<RecordError> check_conversation(const Conversation& conversation,
                                               const FastchatRoles& roles, Turns& turns);
 
-// The one reason of a sample that FastChat drops, found in its text.
+// Returns the reason why FastChat drops a sample, found in the sample's text.
 Issue find_drop_reason(const ChatTemplate& chat_template, const Turns& turns);
-// All remarks on a sample that was not dropped.
+// Returns all issues of a sample that was not dropped.
 std::vector<RecordIssue> find_notes(const Tokenizer& tokenizer, const Turns& turns,
                                     const Labels& labels);
 

@@ -7,7 +7,8 @@
 namespace fastsft {
 namespace {
 
-// Learned positions of one transcript by FastChat's arithmetic, and the position that it ends at.
+// FastChat's arithmetic for a transcript: the learned positions, and the position at which the
+// arithmetic ends.
 class Arithmetic {
  public:
   Arithmetic(const Tokenizer& tokenizer, const ChatTemplate& chat_template, std::string_view text,
@@ -31,7 +32,7 @@ class Arithmetic {
 
   int64_t position() const { return position_; }
   int64_t turns() const { return turns_; }
-  // Clipped to a row of `max_length`.
+  // Returns the learned spans, cut to a row of `max_length` ids.
   std::vector<TokenSpan> take_learned(int64_t max_length) const {
     std::vector<TokenSpan> result;
     for (TokenSpan span : learned_) {
@@ -47,14 +48,15 @@ class Arithmetic {
   }
 
  private:
-  // False when the turn does not hold the reply's mark exactly once.
+  // Adds a turn's targets. Returns false unless `mark_`, the text in front of a reply, occurs
+  // exactly once.
   bool add_turn(size_t begin, size_t end) {
     const std::string_view turn = text_.substr(begin, end - begin);
     const size_t mark = turn.find(mark_);
     if (mark == std::string_view::npos) return false;
     if (turn.find(mark_, mark + mark_.size()) != std::string_view::npos) return false;
     counts_.enter(begin, end);
-    // `legacy` is asked for from the second turn on: not every tokenizer has it.
+    // `legacy` is read from the second turn on, because some tokenizers do not have it.
     const int64_t correction = turns_ != 0 && !tokenizer_.legacy() ? 1 : 0;
     const int64_t instruction = counts_.count_prefix(begin + mark + mark_.size()) - 2 - correction;
     const int64_t next = position_ + counts_.count_turn() - correction;
@@ -124,7 +126,8 @@ int64_t TurnCounts::encode_alone(size_t begin, size_t end) const {
   return static_cast<int64_t>(part_.size()) + tokenizer_.adds_bos() + tokenizer_.adds_eos();
 }
 
-// The turn's tokens; false when its end is not a special token's beginning or the text's end.
+// Finds the turn's tokens. Returns false unless the turn ends at a special token or at the end of
+// the text.
 bool TurnCounts::locate() {
   first_ = begin_ == 0 ? 0 : last_ + 1;
   last_ = first_;
@@ -134,11 +137,12 @@ bool TurnCounts::locate() {
          tokens_[last_].end == end_ + stop_.size() && tokenizer_.is_special(tokens_[last_].id);
 }
 
-// A turn that is not first has other tokens when it does: only its first word differs.
+// Computes the correction for a turn after the first, whose first word alone may have other tokens.
+// Returns false if the correction cannot be computed.
 bool TurnCounts::adjust_first_word() {
   adjustment_ = 0;
   if (begin_ == 0 || tokenizer_.prefixes_every_part()) return true;
-  // The end of the first word: a space that follows a non-space, or the turn's end.
+  // The first word ends at a space that follows a non-space, or at the turn's end.
   const std::string_view up_to_end = text_.substr(0, end_);
   const size_t word = up_to_end.find_first_not_of(' ', begin_);
   const size_t cut = std::min(up_to_end.find(' ', word), end_);

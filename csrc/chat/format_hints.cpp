@@ -17,7 +17,7 @@ constexpr Names kReplies = {"response", "answer",    "output", "completion", "ta
 
 std::string quoted(const std::string& name) { return concat("\"", printable(name), "\""); }
 
-// The first of `names` that is a text of the record; null for none.
+// Returns the first field of `names` that is a text in the record; null if there is none.
 const FieldSketch* find_text(const RecordSketch& record, Names names) {
   for (const char* name : names) {
     const FieldSketch* field = record.find(name);
@@ -35,7 +35,7 @@ std::string list_names(const RecordSketch& record) {
   return record.fields.size() > kMost ? names + ", ..." : names;
 }
 
-// The first item of the record's list `name`.
+// Returns the properties of the first item in the record's list `name`.
 RecordSketch sketch_item(JsonScanner scanner, const std::string& name) {
   RecordSketch item;
   std::string key;
@@ -52,7 +52,7 @@ RecordSketch sketch_item(JsonScanner scanner, const std::string& name) {
   return item;
 }
 
-// The record has a list of objects that are no messages.
+// Explains a list of objects that are not messages.
 std::string explain_list(const std::string& name, const RecordSketch& item, bool is_first) {
   if (find_text(item, kAsks) != nullptr && find_text(item, kReplies) != nullptr &&
       !match_format(item, kAutoFormat)) {
@@ -102,7 +102,8 @@ namespace {
 
 bool is_boolean(ValueKind kind) { return kind == ValueKind::kTrue || kind == ValueKind::kFalse; }
 
-// The format of the record without what is refused; null where it learns a prompt's replies.
+// Returns the format of the record if the preference fields are ignored. Returns null if that
+// format would learn the replies of a prompt.
 std::optional<FormatChoice> find_rest(const RecordSketch& record) {
   auto rest = match_format(record, kAutoFormat);
   if (!rest) return rest;
@@ -115,7 +116,7 @@ std::optional<FormatChoice> find_rest(const RecordSketch& record) {
   return rest;
 }
 
-// The last of the messages is the reply that is wanted, as in ultrafeedback_binarized.
+// True if the last message is the wanted reply, as in ultrafeedback_binarized.
 bool has_wanted_reply(const RecordSketch& record, const std::optional<FormatChoice>& rest) {
   if (!rest || !rest->column.empty()) return false;
   if (rest->name != "messages" && rest->name != "sharegpt") return false;
@@ -126,14 +127,14 @@ bool has_wanted_reply(const RecordSketch& record, const std::optional<FormatChoi
   return false;
 }
 
-// Whether a "label" says if the reply is wanted. Next to a question it is a class of it; 0 and 1
-// next to messages may be one, too.
+// True if "label" says whether the reply is wanted. Next to a question, another value is the
+// question's class. Next to messages, 0 and 1 may be a class, too.
 bool is_of_kto(const FieldSketch& label, const FormatChoice& rest) {
   if (rest.name == "prompt_completion") return is_boolean(label.kind) || label.is_bit;
   return is_boolean(label.kind) && (rest.name == "messages" || rest.name == "sharegpt");
 }
 
-// `what` the flag makes of the record.
+// Describes the flag that reads the record anyway. `what`: what is learned then.
 std::string name_way_out(const FormatChoice& rest, const char* what) {
   return concat("; --data_format ", rest.name, " learns ", what,
                 " (for one file of several: fastsft data convert --data_format ", rest.name, ")");

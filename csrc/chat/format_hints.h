@@ -8,19 +8,20 @@
 
 namespace fastsft {
 
-// Describes the fields of a record that matches no format, and how to make a record that matches.
-// `record_start`: before the record. `is_first`: of its file.
+// Describes the fields of a record that matches no format, and says how to make it match.
+// `record_start`: a scanner at the record's beginning. `is_first`: the record is the first of its
+// file.
 std::string describe_fields(const RecordSketch& record, JsonScanner record_start, bool is_first);
 
-// True for OpenAssistant's flat rows: one message of a tree each.
+// Returns true for OpenAssistant's flat rows, each of which is a message in a tree.
 bool is_tree_row(const RecordSketch& record);
 
-// True if preference data may have a field of this name and kind.
+// Returns true if preference data may have a field with this name and kind.
 bool is_of_preference(const std::string& name, ValueKind kind);
 
-// Why a record must not be read though it is of some format: it has "chosen" and "rejected" and no
-// "messages" that end with a reply, or KTO's "label" next to a conversation, and its format would
-// learn what is not wanted. Empty for another record.
+// Returns why a record must not be read although it matches a format; "" if it may be read. Such a
+// record is preference data from which the format would learn unwanted replies: it has "chosen" and
+// "rejected" without "messages" that end with a reply, or KTO's "label" next to a conversation.
 std::string refuse_preference(const RecordSketch& record);
 
 }  // namespace fastsft

@@ -9,7 +9,8 @@
 
 namespace fastsft {
 
-// Anything notable about a record: why it teaches nothing, or how it was changed.
+// Anything that is wrong or notable with a record: why nothing of it is learned, or how it was
+// changed.
 enum class Issue {
   kEndsWithUser,
   kEmbeddedRoleTag,
@@ -38,7 +39,7 @@ enum class Issue {
   kCallWithoutResult,
   kResultNotText,
   kUnclosedThoughts,
-  // Bad samples: records that FastChat's script cannot read (--on_bad_sample).
+  // Bad samples: records that FastChat's script cannot read (see --on_bad_sample).
   kNotJson,
   kInvalidUtf8,
   kNotAnObject,
@@ -56,35 +57,35 @@ enum class Issue {
 };
 inline constexpr size_t kNumIssues = static_cast<size_t>(Issue::kCount);
 
-// The issue that is reported for a record that could not be read.
+// Returns the issue to report for a record that could not be read.
 Issue issue_of(ReadError fault);
 
-// "ends_with_user" and so on, as reports and options spell them.
+// Returns the name in reports and options, such as "ends_with_user".
 const char* name_of(Issue remark);
 bool is_bad_sample(Issue remark);
 
-// Consequence of an issue for the record or a part of it; later values are worse.
+// The consequence of an issue for the record or a part of it. Later values are worse.
 enum class Outcome {
-  kNoted,       // kept as it is
-  kTruncated,   // cut on the right
-  kSalvaged,    // a part was taken out or fixed, the rest is kept
-  kUnlabelled,  // kept in its place without a label
-  kDropped,     // FastChat's own drop: kept in its place without a label
-  kExcluded,    // has no row
+  kNoted,       // kept unchanged
+  kTruncated,   // cut at the end
+  kSalvaged,    // a part was removed or repaired, the rest is kept
+  kUnlabelled,  // kept as a row without labels
+  kDropped,     // dropped by FastChat's own rule: kept as a row without labels
+  kExcluded,    // left out of the rows
   kCount
 };
 inline constexpr size_t kNumOutcomes = static_cast<size_t>(Outcome::kCount);
 const char* name_of(Outcome action);
 
-// One issue of one record.
+// An issue of a record.
 struct RecordIssue {
   Issue remark = Issue::kCount;
   Outcome action = Outcome::kNoted;
-  int64_t message = -1;  // counted from 0; -1 when the record itself is meant
-  std::string reason;    // for people; may be empty
+  int64_t message = -1;  // index of the message; -1 for the record itself
+  std::string reason;    // explanation for people; may be empty
 };
 
-// Type of the exception that FastChat's script would raise; kValueError for its JSON reader.
+// The exception type that FastChat's script would raise. kValueError comes from its JSON reader.
 enum class PythonError {
   kKeyError,
   kIndexError,
@@ -94,35 +95,38 @@ enum class PythonError {
   kValueError
 };
 
-// An error that keeps a record from being labelled.
+// An error that leaves a record without labels.
 struct RecordError {
   PythonError kind = PythonError::kTypeError;
   int64_t record = 0;    // counted from 0
-  std::string id;        // of the record, may be empty
-  int64_t message = -1;  // counted from 0; -1 when the record itself is at fault
+  std::string id;        // the record's id; may be empty
+  int64_t message = -1;  // index of the message; -1 for the record itself
   std::string reason;
-  bool always_stops = false;  // whatever --on_bad_sample says
-  // Its position, if it is known: line from 1, byte from 0, the first characters there.
+  bool always_stops = false;  // stops the run whatever --on_bad_sample says
+  // The error's position if it is known: line counted from 1, byte counted from 0, and the first
+  // characters at that position.
   std::string file{};
   int64_t line = 0;
   int64_t byte = 0;
   std::string excerpt{};
   Issue remark = Issue::kCount;
 
-  // "record 17 (id abc), message 3: role ... [line 18, byte 4711: {\"from\": ...]"
+  // Returns the message, such as "record 17 (id abc), message 3: role ... [line 18, byte 4711:
+  // {\"from\": ...]".
   std::string what() const;
 };
 
-// The exception's name in Python.
+// Returns the exception's name in Python.
 const char* name_of(PythonError kind);
 
-// Makes text fit for a message: one line, valid UTF-8, at most 60 bytes.
+// Returns the text in a form that fits into an error message: one line, valid UTF-8, at most 60
+// bytes.
 std::string printable(const std::string& text);
 
-// First 40 characters of data, on one line, valid UTF-8.
+// Returns at most 40 characters from the beginning of `text`, on one line and in valid UTF-8.
 std::string excerpt(std::string_view text);
 
-// The exception that FastChat's script would raise for a bad sample.
+// Returns the exception that FastChat's script would raise for a bad sample.
 PythonError python_error(Issue remark);
 
 }  // namespace fastsft

@@ -8,45 +8,47 @@
 namespace fastsft {
 
 enum class MaskPolicy { kFastchat, kSpans };
-// Which replies are learned. kEach: all, each in a row of its own that ends with it, for templates
-// that write earlier replies otherwise once more messages follow. kEachWithThoughts: kEach for a
-// record in which a reply before the last has thoughts, for templates that rewrite only those; else
-// kAll.
+// Which replies are learned. kEach: all replies, each in its own row, which ends with the reply,
+// for templates that write earlier replies differently once more messages follow.
+// kEachWithThoughts: like kEach if a reply before the last has thoughts, otherwise like kAll, for
+// templates that rewrite only such replies.
 enum class TrainTurns { kAll, kLast, kEach, kEachWithThoughts };
 enum class OnBadSample { kError, kSkip, kRepair };
-// What happens to conversations that are longer than a row.
+// How conversations longer than a row are treated.
 enum class Overlong { kTruncate, kSplit };
-// What becomes of a token that has the end of a prompt and the beginning of its reply: learned as
-// it is, or two, as inference has them.
+// How a token is treated that contains a prompt's end and the beginning of its reply. kMerge: the
+// token is learned as it is. kSplit: the texts before and after the boundary are encoded
+// separately, as at inference.
 enum class BoundaryTokens { kMerge, kSplit };
 
-// How records become labelled examples (docs/spec/fastchat_labels.md, section 4).
+// Settings that say how records become labelled examples (docs/spec/fastchat_labels.md, section 4).
 struct LabelOptions {
   MaskPolicy mask_policy = MaskPolicy::kFastchat;
-  std::string chat_template = "vicuna_v1.1";  // a name or alias, or "model"
-  std::string chat_template_digest;           // of the model's own template, "" for a named one
-  std::string stop_token{};                   // of a template that is not data, for reports
-  std::string call_stop_token{};              // what ends calls of tools, where it is another one
-  std::string template_date{};                // that it asked for, "" for none; for reports
-  // What such a template writes other than roles and texts (template_fields.h).
+  std::string chat_template = "vicuna_v1.1";  // a name, an alias, or "model"
+  std::string chat_template_digest;  // the digest if the model's own template is used, else ""
+  std::string stop_token{};          // the stop token in the model's own template, for reports
+  std::string call_stop_token{};     // stop token after tool calls if it is another token
+  std::string template_date{};       // date that the template asked for, or ""; for reports
+  // Fields that the model's own template writes next to roles and texts (template_fields.h).
   std::vector<std::string> template_fields{};
-  int64_t max_length = 0;  // ids of a row at most
-  int32_t pad_id = -1;     // what would fill a row up
-  int num_threads = 0;     // 0: as many as the machine has cores, eight at most
+  int64_t max_length = 0;  // most token ids in a row
+  int32_t pad_id = -1;     // id that fills up short rows
+  int num_threads = 0;     // 0: the machine's core count, at most eight
   TrainTurns train_turns = TrainTurns::kAll;
-  std::map<std::string, std::string> role_map;  // name in the data -> role
-  bool role_aliases = false;                    // always on in the spans policy
+  std::map<std::string, std::string> role_map;  // from a name in the data to a role
+  bool role_aliases = false;                    // always true for the spans policy
   OnBadSample on_bad_sample = OnBadSample::kError;
   Overlong overlong = Overlong::kTruncate;
   BoundaryTokens boundary_tokens = BoundaryTokens::kMerge;
 
-  // Throws std::invalid_argument when the options contradict each other.
+  // Throws std::invalid_argument if the options contradict each other.
   void check() const;
-  // Equal when labels are: everything but the number of threads. For names of caches.
+  // Returns all options that affect labels (all but the thread count) as a text, for cache names.
   std::string fingerprint() const;
 };
 
-// From the words of the command line; std::invalid_argument for another word.
+// Parses an option's value from the command line. Throws std::invalid_argument if the word is not
+// known.
 MaskPolicy parse_mask_policy(const std::string& word);
 TrainTurns parse_train_turns(const std::string& word);
 OnBadSample parse_on_bad_sample(const std::string& word);
@@ -56,7 +58,7 @@ const char* name_of(MaskPolicy policy);
 const char* name_of(TrainTurns turns);
 const char* name_of(BoundaryTokens boundary);
 
-// The template's name that means the model's own Jinja template.
+// The value of --template for the model's own Jinja template.
 inline constexpr const char* kModelTemplate = "model";
 
 }  // namespace fastsft

@@ -32,7 +32,7 @@ LabelledRecord begin_record(const Conversation& conversation) {
   return record;
 }
 
-// The fault of a record in which `finding` is, which stops the run.
+// Returns the error that stops the run because of `finding`.
 RecordError fault_of(const Conversation& conversation, const RecordIssue& finding) {
   RecordError fault;
   fault.kind = python_error(finding.remark);
@@ -45,7 +45,7 @@ RecordError fault_of(const Conversation& conversation, const RecordIssue& findin
   return fault;
 }
 
-// Labels by spans need to know which bytes a token encodes.
+// Throws unless the tokenizer gives each token's byte range, which the spans policy needs.
 void check_offsets(const Tokenizer& tokenizer) {
   constexpr std::string_view kProbe = "Hi there.";
   std::vector<Token> tokens;
@@ -54,7 +54,7 @@ void check_offsets(const Tokenizer& tokenizer) {
           "--mask_policy spans needs a tokenizer that tells which bytes each token stands for");
 }
 
-// On one line, in quotes.
+// Returns the text in quotes and on one line.
 std::string quoted_line(const std::string& text) {
   std::string shown = "\"";
   for (const char c : text) shown += c == '\n' ? "\\n" : std::string(1, c);
@@ -166,7 +166,7 @@ LabelledRecord Labeller::label_fastchat_record(const Conversation& conversation,
   return record;
 }
 
-// The dialogue is empty where nothing can be labelled.
+// Builds a record's dialogue. Leaves it empty if nothing can be labelled.
 LabelledRecord Labeller::begin_spans(const Conversation& conversation, Dialogue& dialogue) const {
   LabelledRecord record = begin_record(conversation);
   if (conversation.is_left_out) return record;
@@ -273,7 +273,7 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
     record.is_cut_off = true;
     record.labels = Labels();
     std::erase_if(record.findings, [](const RecordIssue& finding) {
-      return finding.remark != Issue::kSplitLost;  // the piece before it has the others
+      return finding.remark != Issue::kSplitLost;  // the piece before reports the others
     });
     record.findings.push_back({Issue::kReplyTruncated, Outcome::kTruncated, -1, "cut off whole"});
     return;

@@ -9,7 +9,7 @@ namespace {
 
 using Words = std::span<const std::string_view>;
 
-// Words of learning, and those by which trainers hide what is not learned.
+// Words about learning, and words by which trainers hide a text from learning.
 constexpr std::string_view kLearning[] = {
     "train",     "trains",   "training",  "trainable",  "trained",    "learn",  "learns",
     "learnable", "learned",  "learnt",    "loss",       "losses",     "weight", "weights",
@@ -23,7 +23,7 @@ constexpr std::string_view kNot[] = {
     "skip", "skipped", "exclude",  "excluded", "ignored", "omit",  "omitted"};
 constexpr std::string_view kSkips[] = {"ignore",  "ignored",  "skip", "skipped",
                                        "exclude", "excluded", "omit", "omitted"};
-// Words next to those that leave their meaning as it is.
+// Filler words: a name with these words means the same as without them.
 constexpr std::string_view kPlain[] = {
     "is",          "are",          "should",   "shall",     "to",        "do",         "does",
     "on",          "in",           "of",       "for",       "the",       "this",       "that",
@@ -35,12 +35,12 @@ constexpr std::string_view kPlain[] = {
     "record",      "conversation", "dialogue", "step",      "token",     "per",        "include",
     "included",    "it",           "sft",      "finetune",  "keep",      "enable",     "enabled",
     "as"};
-// Words that make of a name a figure about data, runs and things.
+// Words that make a name a statistic, such as "epoch" or "cost".
 constexpr std::string_view kFigures[] = {
     "rate",    "split", "date",   "time",  "type", "name", "id",      "file", "path",
     "version", "epoch", "epochs", "decay", "eval", "val",  "test",    "unit", "validation",
     "kg",      "lb",    "cutoff", "hours", "cost", "seed", "language"};
-// Words of things that are counted: a figure if the value is a number.
+// Words for things that are counted: the name is a statistic if its value is a number.
 constexpr std::string_view kCounted[] = {"tokens", "steps"};
 
 bool is_in(Words words, std::string_view word) {
@@ -55,8 +55,8 @@ bool is_known(std::string_view word) {
   return false;
 }
 
-// Takes "lossmask" apart; false, and `words` as they were, for a word that is not made of known
-// ones.
+// Splits a word such as "lossmask" into known words. Returns false and leaves `words` unchanged if
+// that is not possible.
 bool spell(std::string_view text, std::vector<std::string>& words) {
   constexpr size_t kLongest = 32;
   if (text.empty()) return true;
@@ -75,7 +75,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// The parts of a name between what is no letter and, if asked for, before capitals.
+// Splits a name at characters that are not letters and, with `at_capitals`, before capitals.
 std::vector<std::string> split_name(std::string_view name, bool at_capitals) {
   std::vector<std::string> parts(1);
   bool was_lower = false;
@@ -91,13 +91,13 @@ std::vector<std::string> split_name(std::string_view name, bool at_capitals) {
   return parts;
 }
 
-// The words of "lossScale", "loss-scale" and "LOSS_SCALE", in lower case.
+// Returns the words of "lossScale", "loss-scale" or "LOSS_SCALE", in lower case.
 std::vector<std::string> words_of(std::string_view name) {
   std::vector<std::string> words;
   for (const std::string& part : split_name(name, false)) {
     std::vector<std::string> pieces = split_name(part, true);
     for (std::string& piece : pieces) piece = lower_case(std::move(piece));
-    // "trAin" is one word, and "notRain" two.
+    // "trAin" is one word, "notRain" is two words.
     if (std::ranges::none_of(pieces, is_known) && spell(lower_case(part), words)) continue;
     for (std::string& piece : pieces) {
       if (!spell(piece, words)) words.push_back(std::move(piece));

@@ -6,21 +6,22 @@
 
 namespace fastsft {
 
-// Meaning of a field's name for whether a message or record is learned.
+// The meaning that a field's name has as a train mark, for the message or record that has the
+// field.
 enum class MarkName {
-  kNone,        // it says nothing about that
-  kLearned,     // a true value says that it is: "train", "weight", "lossScale"
-  kNotLearned,  // a true value says that it is not: "masked", "no_loss"
-  kSkip,        // a true value may say so: "ignore"
+  kNone,        // nothing
+  kLearned,     // a true value means that it is learned: "train", "weight", "lossScale"
+  kNotLearned,  // a true value means that it is not learned: "masked", "no_loss"
+  kSkip,        // a true value may mean that it is not learned: "ignore"
   kUnclear,     // trainers read its values in opposite ways: "mask", "loss_mask"
-  kCounted,     // a number is a figure, and true or false says so: "loss_tokens"
-  kMixed        // other words are next to it: "train_detail", "answer_weights_of_judges"
+  kCounted,     // a number is a statistic; true and false are refused as unclear: "loss_tokens"
+  kMixed        // contains unrelated words, too: "train_detail", "answer_weights_of_judges"
 };
 
-// Ignores case and separators between the words of a name.
+// Returns the meaning of a field's name. Ignores case and separators between words.
 MarkName find_mark_name(std::string_view name);
 
-// Every mark's name contains one of these, in lower case.
+// Returns word stems in lower case. Every train mark's name contains at least one stem.
 std::vector<std::string> mark_stems();
 
 }  // namespace fastsft

@@ -7,9 +7,10 @@
 namespace fastsft {
 namespace {
 
-constexpr std::string_view kEmptyText = "\"\"";  // as JSON
+constexpr std::string_view kEmptyText = "\"\"";  // an empty text as JSON
 
-// Whether the next value is {"type": "text", "text": "..."}.
+// Reads the next value into `type` and `text`. Returns true if it is {"type": "text", "text":
+// "..."}.
 bool read_part(JsonScanner& scanner, std::string& type, std::string& text, MarkReader* marks) {
   type.clear();
   text.clear();
@@ -104,7 +105,7 @@ void MessageReader::read_message(JsonScanner& scanner, Message& message) {
   settle_extras(message, std::move(extras));
 }
 
-// A text, or the value in its place as it is written.
+// Reads a text into `value`, or keeps any other value's JSON in `extras`.
 void MessageReader::read_content(JsonScanner& scanner, Value& value, MessageExtras& extras) {
   if (scanner.peek() == ValueKind::kString) {
     value = scanner.read_value();
@@ -135,13 +136,13 @@ void MessageReader::settle_extras(Message& message, MessageExtras extras) {
   }
 }
 
-// The value of the field key_, where it is one of `extras`.
+// Reads the field key_ into `extras` if the field belongs there; otherwise returns false.
 bool MessageReader::read_extra(JsonScanner& scanner, MessageExtras& extras) {
   if (key_ == "tool_calls" || key_ == "function_call") {
     JsonScanner ahead = scanner;
     const Value value = ahead.read_value();
     const std::string_view json = scanner.read_raw();
-    extras.calls.clear();  // of a field that comes twice the last one counts
+    extras.calls.clear();  // if the field occurs twice, the last value counts
     if (!value.is_true || holds_nothing(value)) return true;
     unused_.add("a message's " + key_);
     extras.calls = json;
@@ -165,7 +166,8 @@ bool MessageReader::read_extra(JsonScanner& scanner, MessageExtras& extras) {
   }
   const std::string_view json = scanner.read_raw();
   const bool is_given =
-      is_reasoning && text->size() > kEmptyText.size();  // by another of its names
+      // The thoughts were already given under another name.
+      is_reasoning && text->size() > kEmptyText.size();
   if (is_given && json != *text && json != kEmptyText) unused_.add("a message's second thoughts");
   if (!is_given) *text = json;
   unused_.add("a message's " + key_);
@@ -197,7 +199,7 @@ bool MessageListReader::read(const std::string& name, JsonScanner& scanner, Conv
   const bool has_messages = is_known && record.shape == RecordShape::kMessages;
   const bool has_conversations = is_known && record.shape == RecordShape::kConversations &&
                                  record.messages_kind != ValueKind::kNull;
-  // A table of both shapes has null in the column that is not a record's own.
+  // In a table with both shapes, the unused shape's column is null.
   if (name == "conversations" && has_messages && scanner.peek() == ValueKind::kNull) {
     scanner.skip();
   } else if (name == "conversations") {

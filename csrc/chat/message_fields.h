@@ -10,20 +10,20 @@
 
 namespace fastsft {
 
-// Reads a text, or a list of text parts. `marks`: collects the marks of the parts, if given.
+// Reads a text or a list of text parts. `marks`: collects the train marks of the parts, if given.
 void read_text(JsonScanner& scanner, Value& value, MarkReader* marks = nullptr);
 
-// True for a JSON cell of a table that means no list or an empty list.
+// True for a table's JSON cell that stands for no list or an empty list.
 bool holds_nothing(const Value& value);
 
-// Reads messages of {"from", "value"} or {"role", "content"}. If a field comes twice, the last one
-// counts.
+// Reads messages with the fields {"from", "value"} or {"role", "content"}. If a field occurs twice,
+// the last value counts.
 class MessageReader {
  public:
   explicit MessageReader(UnusedFields& unused) : unused_(unused) {}
 
-  // The list that comes next in `scanner`, or what is in its place, to messages, messages_kind and
-  // messages_empty of `record`.
+  // Reads the scanner's next value, usually a list, into messages, messages_kind and messages_empty
+  // in `record`.
   void read_list(JsonScanner& scanner, Conversation& record);
 
  private:
@@ -38,8 +38,8 @@ class MessageReader {
   std::string key_;
 };
 
-// Records with one list of messages. `column`: its name, or "" for "conversations" or "messages",
-// of which the second is taken where the first is missing or null.
+// Reads records with a single message list. `column`: the list's name; "" for "conversations", or
+// "messages" if "conversations" is missing or null.
 class MessageListReader : public FieldReader {
  public:
   MessageListReader(std::string column, MessageNames names, UnusedFields& unused)
@@ -56,16 +56,16 @@ class MessageListReader : public FieldReader {
  private:
   std::string column_;
   MessageNames names_;
-  std::shared_ptr<const RecordNotes> notes_;  // of every record
+  std::shared_ptr<const RecordNotes> notes_;  // shared by all records
   MessageReader messages_;
 };
 
-// "conversations" or "messages" is a list of messages.
+// Returns true if "conversations" or "messages" is a message list.
 bool has_standard_list(const RecordSketch& record);
 
-// Of a record whose list of messages has these names, what MessageListReader calls its column.
-// "conversations" goes before "messages", and both before a list of another name, of which there
-// must be one.
+// Returns the `column` argument of MessageListReader for a record whose message list uses these
+// names. "conversations" goes before "messages", and both go before a list with another name, which
+// must be the only such list.
 std::optional<std::string> find_message_list(const RecordSketch& record, MessageNames names);
 
 }  // namespace fastsft

@@ -9,7 +9,7 @@
 namespace fastsft {
 namespace {
 
-// The value that comes next, as it is written; it is not consumed.
+// Returns the next value's JSON and does not consume the value.
 std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
 
 void read_id(JsonScanner& scanner, Conversation& record) {
@@ -19,7 +19,8 @@ void read_id(JsonScanner& scanner, Conversation& record) {
   if (kind == ValueKind::kString) return scanner.read_string(record.id);
   if (kind == ValueKind::kNull) return scanner.skip();
   record.id = std::string(scanner.read_raw());
-  const bool ends_with_digit = record.id.back() >= '0' && record.id.back() <= '9';  // not NaN
+  // false for NaN and infinity
+  const bool ends_with_digit = record.id.back() >= '0' && record.id.back() <= '9';
   record.id_is_number = kind == ValueKind::kNumber && ends_with_digit;
 }
 
@@ -72,7 +73,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   }
 }
 
-// Whether a field that is not used may be the reply to the messages.
+// Returns true if an unused field may be the reply to the messages.
 bool RecordParser::may_hold_reply(const Conversation& record) const {
   static const RoleNames roles(true, {});
   if (record.shape == RecordShape::kFields) {
@@ -83,7 +84,7 @@ bool RecordParser::may_hold_reply(const Conversation& record) const {
   return role == Role::kUser || role == Role::kTool;
 }
 
-// Whether the list that the file's format takes for a prompt may be more than one.
+// Returns true if the list that the file's format reads as a prompt may be more than a prompt.
 bool RecordParser::has_odd_prompt(const Conversation& record) const {
   static const RoleNames roles(true, {});
   if (choice_.name != "prompt_completion" || choice_.column.empty()) return false;
@@ -97,7 +98,8 @@ bool RecordParser::has_odd_prompt(const Conversation& record) const {
   return last != Role::kUser && last != Role::kTool;
 }
 
-// Of a record that its format can read: what is to be learned may not be what the format learns.
+// Refuses a record that its format can read, if the format may learn something other than the
+// author wants.
 void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& record) const {
   JsonScanner start = record_start;
   const RecordSketch sketch = sketch_record(start);
@@ -113,7 +115,7 @@ void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& reco
   }
 }
 
-// Whether it is a prompt of its file's format, without what is to be learned.
+// Returns true if the record is a prompt without a reply, in its file's format.
 bool RecordParser::lacks_reply(const RecordSketch& sketch) const {
   if (choice_.name != "prompt_completion" || choice_.column.empty()) return false;
   const FieldSketch* prompt = sketch.find(ReplyFields::of_column(choice_.column).prompt);

@@ -10,18 +10,20 @@
 
 namespace fastsft {
 
-// Reads records of one data format into Conversations. Fields that labels do not need are checked
-// to be JSON and skipped; of a field that comes twice the last one counts, as in Python.
+// Reads records in one data format into Conversations. Fields that are not needed for labels are
+// skipped after a check that they are JSON. If a field occurs twice, the last value counts, as in
+// Python.
 class RecordParser {
  public:
-  // `is_named`: --data_format says so; else a record may show that it is not of that format.
+  // `is_named`: --data_format names the format. Otherwise a record may be refused because it seems
+  // to have another format.
   explicit RecordParser(FormatChoice choice = {}, bool is_named = false);
 
-  // Reads the next value of `scanner` into `record`, whose position is kept. A record of another
-  // format gets that as its fault.
+  // Reads the scanner's next value into `record` and keeps the record's number and line. A record
+  // with another format gets the read error kOtherFormat.
   void parse(JsonScanner& scanner, Conversation& record);
 
-  // Of all records so far.
+  // Returns all unused fields so far.
   const UnusedFields& unused() const { return unused_; }
 
  private:

@@ -8,7 +8,7 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kAround = 6;  // ids that FastChat counts for role and separators
+constexpr int64_t kAround = 6;  // ids that FastChat adds per text for role and separators
 
 struct Piece {
   size_t begin = 0;
@@ -21,7 +21,7 @@ std::optional<Role> role_of(const RoleNames& roles, const Message& message) {
   return roles.find(message.from.text);
 }
 
-// Where the turns begin; null for what cannot be split.
+// Returns the first turn's index; null if the conversation cannot be split.
 std::optional<size_t> find_first_turn(const RoleNames& roles, const Conversation& conversation) {
   const auto& messages = conversation.messages;
   const bool is_list = conversation.read_fault == ReadError::kNone && !messages.empty() &&
@@ -44,7 +44,7 @@ int64_t count_ids(const Tokenizer& tokenizer, const Message& message, std::vecto
          kAround;
 }
 
-// FastChat's loop, step by step.
+// Groups turns into pieces, step by step like FastChat's loop.
 std::vector<Piece> find_pieces(const std::vector<int64_t>& turns, int64_t max_length) {
   std::vector<Piece> pieces;
   size_t start = 0;
@@ -113,9 +113,9 @@ void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t 
 namespace {
 
 constexpr size_t kMostReplies = 1024;
-constexpr size_t kMostBytes = size_t{64} << 20;  // of all pieces of a record together
+constexpr size_t kMostBytes = size_t{64} << 20;  // total size for all pieces from a record
 
-// Without blocks of thoughts, which templates take out of earlier replies.
+// Removes thoughts, because templates remove them from earlier replies.
 std::string without_thoughts(std::string_view text) {
   constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
   std::string kept;
@@ -136,8 +136,9 @@ size_t bytes_of(const Message& message) {
   return bytes;
 }
 
-// How many of the replies can be in a row: those after at most four times its tokens, each text
-// alone. A template may strip texts, and tokens of neighbours may join.
+// Returns how many replies can be in a row. Since a template may strip texts and tokens from
+// neighbouring texts may merge, the limit is generous: the texts before a reply, tokenised alone,
+// may have four times the row's token count.
 size_t count_within(const Tokenizer& tokenizer, const std::vector<size_t>& ends, int64_t max_length,
                     const Conversation& conversation) {
   std::vector<Token> tokens;
@@ -155,13 +156,13 @@ size_t count_within(const Tokenizer& tokenizer, const std::vector<size_t>& ends,
   return ends.size();
 }
 
-// The piece of `reply` ends with it, and the replies before teach nothing in it.
+// Marks `part` as the piece that ends with `reply`, and its earlier replies as not learned.
 void train_only(size_t reply, const std::vector<size_t>& ends, Conversation& part) {
   own_notes(part).ends_with_reply = true;
   for (size_t i = 0; i < reply; ++i) part.messages[ends[i]].train = ValueKind::kFalse;
 }
 
-// Of the pieces that end with the first `count` replies.
+// Returns the total size for the pieces that end with the first `count` replies.
 size_t bytes_of_pieces(const Conversation& conversation, const std::vector<size_t>& ends,
                        size_t count) {
   size_t total = 0, upto = notes_of(conversation).tools.size(), next = 0;
@@ -180,7 +181,7 @@ Conversation up_to(const Conversation& whole, const std::vector<size_t>& ends, s
   train_only(reply, ends, part);
   RecordNotes& notes = own_notes(part);
   notes.split = concat("reply ", reply + 1, " of ", ends.size(), ", in a row of its own");
-  if (reply > 0) notes.lost.clear();  // the first piece says it
+  if (reply > 0) notes.lost.clear();  // the first piece reports the loss
   notes.told = reply == 0 ? 0 : ends[reply - 1] + 1;
   return part;
 }

@@ -10,28 +10,31 @@
 
 namespace fastsft {
 
-// What makes several rows of one record. Both take `conversation` and append what becomes of it to
-// `result`; the notes of the pieces say which part of the record they are.
+// Functions that make several rows of one record. Both consume `conversation` and append its pieces
+// to `result`. A piece's notes say which part the piece is.
 
-// FastChat's data/split_long_conversation.py at training time: pieces of whole turns, each at most
-// `max_length` ids long by its measure (every text tokenised alone, and 6 for what is around it).
-// As there, the last turn is in no piece when the piece before it is full, a turn that is too long
-// by itself is a piece of its own unless it is the last, and a message after the last turn is left
-// out.
+// Splits a conversation into pieces with whole turns, as FastChat's data/split_long_conversation.py
+// does. Each piece has at most `max_length` ids by FastChat's count: every text is tokenised alone
+// and counts 6 more ids for role and separators.
+// Like FastChat, the function loses some text: the last turn if the piece before it is full, and a
+// message after the last turn. A turn that is too long by itself becomes its own piece unless it is
+// the last.
 //
-// A system message, or the record's own system text, goes with every piece. What is not user and
-// assistant in turn stays as it is: the mask policy judges it.
+// A system message, or the record's own system text, is in every piece. A conversation in which
+// user and assistant do not alternate is not split; the mask policy decides about it.
 void split_overlong(const Tokenizer& tokenizer, const RoleNames& roles, int64_t max_length,
                     Conversation& conversation, std::vector<Conversation>& result);
 
-// True if a message before the last has thoughts: <think> or </think> in its text, or a field.
+// True if a message before the last has thoughts: <think> or </think> in its text, or a field for
+// thoughts.
 bool has_earlier_thoughts(const Conversation& conversation);
 
-// --train_turns each: for every reply that may be learned the record up to it, in which the replies
-// before are marked as not trained; the last piece is the whole record, so that what `builder`
-// finds is found. Replies after so much text that no row
-// of `max_length` ids reaches them are in no piece. Records of more than 1,024 other replies, or
-// with more than 64 MiB in all pieces, which are in memory together, are left out.
+// Makes a piece for every reply that may be learned (--train_turns each): the record up to the
+// reply, with the earlier replies marked as not learned. The last piece is the whole record, so
+// that `builder` still finds every issue.
+// Replies beyond any row with `max_length` ids are in no piece. A record is left out if it has more
+// than 1,024 replies before the last, or if its pieces, which are in memory together, have more
+// than 64 MiB.
 void split_replies(const DialogueBuilder& builder, const Tokenizer& tokenizer, int64_t max_length,
                    Conversation& conversation, std::vector<Conversation>& result);
 

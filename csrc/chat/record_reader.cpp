@@ -11,7 +11,7 @@
 namespace fastsft {
 namespace {
 
-constexpr std::string_view kBetween = " \n\t\r,]";  // records
+constexpr std::string_view kBetween = " \n\t\r,]";  // characters between records
 
 struct Signature {
   std::string_view bytes;
@@ -53,7 +53,7 @@ void RecordReader::refuse_other_formats() const {
   for (const Signature& other : kOthers) {
     require(!text_.starts_with(other.bytes), where_, ": expected JSON in UTF-8, got ", other.what);
   }
-  // The little-endian kinds without a mark: JSON begins with a character of ASCII.
+  // The little-endian encodings without byte order mark: JSON begins with an ASCII character.
   if (text_.size() < 2 || text_[0] == '\0' || text_[1] != '\0') return;
   const bool is_wider = std::string_view(text_).substr(2).starts_with(std::string_view("\0\0", 2));
   throw_invalid(where_, ": expected JSON in UTF-8, got ",
@@ -64,7 +64,7 @@ void RecordReader::refuse_other_formats() const {
 bool RecordReader::read_block() {
   if (is_over_) return false;
   const size_t before = text_.size();
-  // Doubles inside a long record, but not beyond the longest that is allowed.
+  // The read size doubles inside a long record, but stays below the longest record allowed.
   const size_t room = max_record_ - std::min(before, max_record_);
   const size_t wanted = std::max(block_size_, std::min(before, room + block_size_));
   text_.resize(before + wanted);
@@ -84,7 +84,7 @@ void RecordReader::open() {
   refuse_other_formats();
   size_t at = text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   while ((at = text_.find_first_not_of(kJsonSpace, at)) == std::string::npos) {
-    pass(text_);  // white space of any length is not kept
+    pass(text_);  // keep no white space, however long it is
     text_.clear();
     at = 0;
     if (!read_block()) break;
@@ -133,7 +133,8 @@ void RecordReader::refuse_start(size_t at) const {
                 describe(kind), place);
 }
 
-// Separators and white space around a record do not count, but have the same limit.
+// Checks a record's size. Separators and white space around it do not count but have the same
+// limit.
 void RecordReader::check_size(size_t begin, size_t end, int64_t number, const char* more) const {
   if (end - begin <= max_record_) return;
   const std::string_view text = std::string_view(text_).substr(begin, end - begin);
@@ -148,10 +149,10 @@ void RecordReader::check_size(size_t begin, size_t end, int64_t number, const ch
           " (--max_record_bytes): allow more, or divide it");
 }
 
-// A quote too many makes the rest of a file look like one record: the fault is found here, before
-// all of it is in memory.
+// Parses the beginning of a very long record. A surplus quote makes the file's rest look like a
+// single record; this check finds the error before the whole file is in memory.
 void RecordReader::check_json() const {
-  constexpr int64_t kCutOff = 16;  // a fault that near the end may be the end's
+  constexpr int64_t kCutOff = 16;  // an error this close to the end may only be caused by the cut
   JsonScanner scanner(text_, byte_, 1);
   Conversation record;
   record.number = number_;
@@ -178,7 +179,7 @@ void RecordReader::split(std::vector<RecordSlice>& slices) {
 }
 
 bool RecordReader::next(RecordChunk& chunk) {
-  constexpr size_t kUsual = size_t{1} << 26;  // few records are longer
+  constexpr size_t kUsual = size_t{1} << 26;  // few records are longer than this
   chunk.slices.clear();
   if (!is_open_) {
     open();

@@ -13,12 +13,13 @@ namespace {
 constexpr size_t kBlocksAtOnce = 32;
 
 static_assert(kJsonBlockSize == kByteBlock);
-// [ and ] are { and } without the bit 0x20.
+// The bytes [ and ] are { and } without the bit 0x20.
 using JsonClassifier = ByteClassifier<JsonBlock, ByteSet::of('"'), ByteSet::of('\\'),
                                       ByteSet({'{', '{', true}, {'}', '}', true})>;
 
-// Bytes that a backslash is before. `escaped` says so of the block's first byte, then of the
-// first one after it.
+// Returns a mask with the escaped bytes: a backslash that is not escaped itself precedes each.
+// `escaped`: whether the block's first byte is escaped; on return, whether the first byte after the
+// block is escaped.
 uint64_t find_escaped(uint64_t backslashes, bool& escaped) {
   uint64_t result = escaped ? 1 : 0;
   if (backslashes == 0) {
@@ -40,13 +41,14 @@ uint64_t find_escaped(uint64_t backslashes, bool& escaped) {
   return result;
 }
 
-// Bit i of the result: whether the number of bits set in x up to i is odd.
+// Returns a mask whose bit i is set if an odd number of the bits 0 to i are set in x.
 uint64_t prefix_xor(uint64_t x) {
   for (int shift = 1; shift < 64; shift *= 2) x ^= x << shift;
   return x;
 }
 
-// What is before a record is no more than a comma, as it should.
+// Returns true if the text before a record is white space and, unless the record is the first, a
+// comma.
 bool is_plain_lead(std::string_view lead, bool is_first) {
   size_t at = std::min(lead.find_first_not_of(kJsonSpace), lead.size());
   if (!is_first) {
@@ -56,7 +58,7 @@ bool is_plain_lead(std::string_view lead, bool is_first) {
   return at == lead.size();
 }
 
-// Records that are neither object nor list; none of them after the first fault.
+// Counts records that are neither objects nor lists, up to the first error.
 int64_t count_scalars(std::string_view text, bool is_first) {
   int64_t count = 0;
   try {
@@ -139,7 +141,7 @@ void ArraySplitter::add(std::string_view text, size_t end, bool is_last,
   begin_ = end;
 }
 
-// After the array there may be white space until the end of the file, of any length.
+// Ends the array. Only white space may follow it, as much as the file has.
 void ArraySplitter::finish(std::string_view text, bool is_end, std::vector<RecordSlice>& slices) {
   const bool has_rest =
       depth_ <= 0 && text.find_first_not_of(kJsonSpace, closed_) != std::string_view::npos;

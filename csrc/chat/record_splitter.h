@@ -7,17 +7,17 @@
 
 namespace fastsft {
 
-// A piece of a data file that ends with a record: bytes [begin, end) of a text. It begins where the
-// piece before it ended, so that separators are in it, too.
+// A part of a data file that ends with a record: bytes [begin, end) in a text. It begins at the
+// previous slice's end, so it includes separators.
 struct RecordSlice {
   size_t begin = 0;
   size_t end = 0;
   int64_t num_records = 0;
-  bool is_first = false;  // of the array
-  bool is_last = false;   // the array's end and all that follows
+  bool is_first = false;  // the array's first slice
+  bool is_last = false;   // the array's end and everything after it
 };
 
-// Which of 64 bytes of JSON are of these kinds; bit i is of byte i.
+// The positions of some characters in 64 JSON bytes; bit i stands for byte i.
 struct JsonBlock {
   uint64_t quotes = 0;
   uint64_t backslashes = 0;
@@ -25,21 +25,22 @@ struct JsonBlock {
 };
 inline constexpr size_t kJsonBlockSize = 64;
 
-// Classifies `count` blocks from `text` on, with the widest instructions of the machine.
+// Classifies `count` blocks from `text` on, with the machine's widest vector instructions.
 void classify_json(const char* text, size_t count, JsonBlock* blocks);
-// The same without vectors, for the test of both.
+// Does the same without vector instructions, for tests.
 void classify_json_portable(const char* text, size_t count, JsonBlock* blocks);
 
-// Cuts the inside of a JSON array into slices by quotes and brackets alone, without judging the
-// JSON: a strict scanner of the slices finds every fault at the byte where one of the whole array
-// would find it.
+// Cuts the inside of a JSON array into slices. The splitter looks at quotes and brackets only and
+// does not check the JSON: a strict parser for the slices finds every error at the same byte as a
+// parser for the whole array.
 class ArraySplitter {
  public:
-  // `text` begins where the last slice of the call before ended, or after the array's "[", and
-  // has grown at its end since. Appends the slices that are complete; with `is_end` all of it.
+  // Appends the complete slices of `text`, or everything if `is_end` is true. `text` begins after
+  // the last slice that the previous call returned, or after the array's "[". At its end it has
+  // more bytes than in that call.
   void split(std::string_view text, bool is_end, std::vector<RecordSlice>& slices);
 
-  // Nothing can follow any more.
+  // True after the last slice.
   bool is_done() const { return is_done_; }
 
  private:
@@ -48,18 +49,18 @@ class ArraySplitter {
   void add(std::string_view text, size_t end, bool is_last, std::vector<RecordSlice>& slices);
   void finish(std::string_view text, bool is_end, std::vector<RecordSlice>& slices);
 
-  size_t begin_ = 0;    // of the next slice
-  size_t scanned_ = 0;  // bytes of the text that were seen
+  size_t begin_ = 0;    // where the next slice begins
+  size_t scanned_ = 0;  // bytes already seen
   size_t record_ = 0;   // where the open record begins
-  size_t closed_ = 0;   // after the array's "]"
+  size_t closed_ = 0;   // position after the array's "]"
   int64_t depth_ = 1;
   uint64_t in_string_ = 0;  // all bits set inside a string
-  bool escaped_ = false;    // the next byte is
+  bool escaped_ = false;    // a backslash precedes the next byte
   bool is_first_ = true;
   bool is_done_ = false;
 };
 
-// Cuts lines, one slice each; blank ones have no record.
+// Cuts a text into lines, a slice per line. Blank lines have no record.
 class LineSplitter {
  public:
   void split(std::string_view text, bool is_end, std::vector<RecordSlice>& slices);

@@ -13,7 +13,8 @@ void append_train(ValueKind train, std::string& text) {
   }
 }
 
-// `tools` is JSON. Line breaks in it are white space: in strings they are escaped.
+// Appends the JSON `tools`. Its line breaks can become spaces, because line breaks inside strings
+// are escaped.
 void append_tools(const std::string& tools, std::string& text) {
   if (tools.empty()) return;
   text += ", \"tools\": ";

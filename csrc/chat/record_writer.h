@@ -10,21 +10,21 @@
 
 namespace fastsft {
 
-// What conversations are written as: {"conversations": [{"from", "value"}]} or
+// The formats in which conversations are written: {"conversations": [{"from", "value"}]} or
 // {"messages": [{"role", "content"}]}.
 enum class WrittenFormat { kSharegpt, kMessages };
 
-// "sharegpt" or "messages"; std::invalid_argument for another word.
+// Parses "sharegpt" or "messages". Throws std::invalid_argument for another word.
 WrittenFormat parse_written_format(const std::string& word);
 
-// Writes conversations as records of JSON, each on one line.
+// Writes conversations as JSON records, a line for each.
 class RecordWriter {
  public:
   explicit RecordWriter(WrittenFormat format);
 
-  // Appends the record to `text`; or says why it cannot be written, with `text` as it was. Roles
-  // are named as the format names them; a role that nobody knows keeps its name. Tools that the
-  // record defines are written as they are.
+  // Appends the record to `text`. If the record cannot be written, returns the reason and leaves
+  // `text` unchanged. Roles get the written format's names; an unknown role keeps its name. The
+  // record's tool definitions are written unchanged.
   std::optional<RecordIssue> write(const Conversation& conversation, std::string& text) const;
 
  private:

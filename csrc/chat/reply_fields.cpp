@@ -21,7 +21,8 @@ bool is_usual(const FieldSketch& field) {
   return field.name == "conversations" || field.name == "messages";
 }
 
-// The list of messages that would be read as the conversation; null for none, and for several.
+// Returns the message list that would be read as the conversation; null if there is none or more
+// than one.
 const FieldSketch* find_list(const RecordSketch& record) {
   std::vector<const FieldSketch*> found;
   for (const char* name : {"conversations", "messages"}) {
@@ -35,8 +36,9 @@ const FieldSketch* find_list(const RecordSketch& record) {
   return found.size() == 1 ? found.front() : nullptr;
 }
 
-// Next to a prompt any field of such a name should be its reply. Next to another list, which may
-// be the whole conversation, nothing and numbers are no reply but something about it.
+// Returns true if the field may be the reply to `list`. If the list is a prompt, any field with
+// such a name may be. If the list may be the whole conversation, empty values and numbers are not
+// replies but statements about it.
 bool may_be_reply(const FieldSketch& field, const FieldSketch& list) {
   if (is_prompt_name(list.name)) return true;
   const bool is_text_or_list = field.kind == ValueKind::kString ||
@@ -54,7 +56,7 @@ std::vector<const FieldSketch*> find_replies(const RecordSketch& record, const F
   return replies;
 }
 
-// Why the list, whose last message is not the user's, is no prompt of one of `replies`.
+// Explains why `list`, which does not end with the user, is not a prompt for `replies`.
 std::string refuse_prompt(const FieldSketch& list, const std::string& replies) {
   const std::string name = concat("the messages of \"", printable(list.name), "\" ");
   if (!list.ends_with_reply) {

@@ -7,31 +7,33 @@
 
 namespace fastsft {
 
-// A list of messages that ends with the user, with the reply to it in another field.
+// The fields for a prompt and its reply: `prompt` is a message list that ends with the user,
+// `reply` is another field.
 struct ReplyFields {
   std::string prompt;
   std::string reply;
 
-  // As FormatChoice::column has it, "input/output", and back.
+  // Convert between ReplyFields and the form in FormatChoice::column, such as "input/output".
   std::string column() const { return prompt + "/" + reply; }
   static ReplyFields of_column(const std::string& column);
 };
 
-// Whether a reply may be in a field of this name: "completion", "response", "output", "answer" or
-// "target".
+// Returns true if a field with this name may be a reply: "completion", "response", "output",
+// "answer" or "target".
 bool is_reply_name(const std::string& name);
-// Whether a list of messages of this name is a prompt, also where it ends with a reply.
+// Returns true if a message list with this name is a prompt, even if it ends with a reply.
 bool is_prompt_name(const std::string& name);
 
-// Null where there is no such list, or nothing that may be the reply to it.
+// Returns the two fields, or null if the record has no such list or no field that may be the reply.
 std::optional<ReplyFields> find_reply_fields(const RecordSketch& record);
 
-// A list that is not named as a prompt holds replies and ends with the user, next to what may be
-// the reply: it may be a prompt, and a conversation whose last message nobody answered.
+// Returns true if it is unclear whether a message list is a prompt or a complete conversation whose
+// last message has no answer: the list holds replies, ends with the user, and is not named like a
+// prompt, and the record has a field that may be the reply.
 bool is_doubtful_prompt(const RecordSketch& record);
 
-// Why a record must not be read though it is of some format: what is to be learned is not clear.
-// Empty where it is.
+// Returns why a record must not be read although it matches a format: it is not clear which reply
+// is to be learned. Returns "" if that is clear.
 std::string refuse_replies(const RecordSketch& record);
 
 }  // namespace fastsft

@@ -10,14 +10,14 @@
 
 namespace fastsft {
 
-// Which role a record means by a name.
+// A table from the names in the data to roles.
 class RoleNames {
  public:
-  // FastChat's two names, "human" and "gpt".
+  // Knows only FastChat's names, "human" and "gpt".
   RoleNames();
-  // With `aliases` also "user", "assistant", "chatgpt" and so on (docs/spec/fastchat_labels.md,
-  // section 6.3). `role_map` adds names; its values are roles or other known names. Throws
-  // std::invalid_argument for a value that is none.
+  // With `aliases`, knows also "user", "assistant", "chatgpt" and so on
+  // (docs/spec/fastchat_labels.md, section 6.3). `role_map` adds names; its values are roles or
+  // other known names. Throws std::invalid_argument for any other value.
   RoleNames(bool aliases, const std::map<std::string, std::string>& role_map);
 
   std::optional<Role> find(const std::string& name) const;

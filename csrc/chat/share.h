@@ -7,9 +7,9 @@
 
 namespace fastsft {
 
-// Which records of a file are taken when its weight is not 1: a weight of 0.25 takes a quarter of
-// them, 2.5 takes each twice and half of them a third time. The choice depends on the record's
-// number alone and is spread evenly over the file.
+// The selection of a file's records by the file's weight. A weight of 0.25 takes a quarter of the
+// records; 2.5 takes each record twice and half of them a third time. The selection depends on the
+// record's number alone and is spread evenly over the file.
 class Share {
  public:
   explicit Share(double weight = 1.0) {
@@ -20,17 +20,17 @@ class Share {
     part_ = static_cast<uint64_t>((weight - whole) * 0x1p64);
   }
 
-  // How often record `number` of its file comes.
+  // Returns how often record `number` is taken.
   int64_t copies(int64_t number) const {
-    // Multiples of the golden ratio: no stretch of a file gets more than its share by more than a
-    // few records, and no period of the data can meet one of the choice.
+    // Multiples of the golden ratio are spread evenly: the count in any stretch of a file is off by
+    // a few records at most, and no period in the data can coincide with a period in the selection.
     const uint64_t point = static_cast<uint64_t>(number + 1) * 0x9E3779B97F4A7C15ull;
     return whole_ + (point < part_ ? 1 : 0);
   }
 
  private:
   int64_t whole_;
-  uint64_t part_;  // of 2^64
+  uint64_t part_;  // the weight's fraction in units of 2^-64
 };
 
 }  // namespace fastsft

@@ -6,7 +6,7 @@
 namespace fastsft {
 namespace {
 
-// The byte that decides whether a token is learned.
+// Returns the byte position that decides whether a token is learned.
 uint32_t deciding_byte(const Tokenizer& tokenizer, std::string_view text, const Token& token) {
   if (token.begin == token.end) return token.begin;
   if (!tokenizer.is_special(token.id)) return token.end - 1;
@@ -14,8 +14,8 @@ uint32_t deciding_byte(const Tokenizer& tokenizer, std::string_view text, const 
   return own.empty() ? token.end - 1 : token.begin + static_cast<uint32_t>(own.size()) - 1;
 }
 
-// Where learned spans begin inside a token. A special token that takes white space along is no such
-// token: the prompt alone has it, too.
+// Returns the positions inside tokens at which learned spans begin. A special token that includes
+// white space does not count, because it is the same token in the prompt alone.
 std::vector<uint32_t> find_seams(const Tokenizer& tokenizer, const std::vector<ByteSpan>& spans,
                                  const std::vector<Token>& tokens, const std::string& text,
                                  std::string& merged) {
@@ -41,9 +41,10 @@ std::vector<ByteSpan> clipped(const std::vector<ByteSpan>& spans, ByteSpan part,
   return inside;
 }
 
-// Appends the tokens of a part of the text. `guard`: the text that is in place of what comes
-// before, so that a tokenizer puts no space in front; "" for the beginning. False where a token has
-// both.
+// Appends the tokens for the bytes `part` of the text. Returns false if a token reaches from
+// `guard` into the part.
+// `guard`: a text that stands for everything before the part, so that the tokenizer does not put a
+// space in front of it; "" for the beginning of the text.
 bool encode_part(const Tokenizer& tokenizer, const std::string& text,
                  const std::vector<ByteSpan>& data, ByteSpan part, std::string_view guard,
                  std::vector<Token>& tokens) {
@@ -67,8 +68,8 @@ bool puts_space_in_front(const Tokenizer& tokenizer) {
   return tokens.empty() || tokenizer.token_text(tokens.front().id) != "0";
 }
 
-// Replaces the tokens by those of the text cut at the seams; leaves them where that is not
-// possible.
+// Cuts the text at the seams and replaces `tokens` by the tokens from the parts. Leaves `tokens`
+// unchanged if that is not possible.
 void encode_apart(const Tokenizer& tokenizer, const std::string& text,
                   const std::vector<ByteSpan>& data, std::vector<uint32_t> seams,
                   std::vector<Token>& tokens) {

@@ -32,7 +32,7 @@ SpecialParts::SpecialParts(const Tokenizer& tokenizer) {
 }
 
 bool SpecialParts::can_join(const std::vector<std::string_view>& texts) const {
-  std::vector<std::string_view> cut;  // a template may strip them
+  std::vector<std::string_view> cut;  // the texts as a template may strip them
   for (const std::string_view text : texts) cut.push_back(strip_right(strip_left(text)));
   const auto any = [&](const auto& test, const std::string& special) {
     return std::ranges::any_of(cut, [&](std::string_view text) { return test(text, special); });

@@ -9,8 +9,9 @@
 
 namespace fastsft {
 
-// Whether texts of a record, written next to each other, can spell a special token that none of
-// them holds: one ends with its beginning, and one begins with its end.
+// Finds out whether texts of a record can spell a special token together when a template writes
+// them next to each other: one text ends with the token's beginning, and another begins with its
+// end.
 class SpecialParts {
  public:
   explicit SpecialParts(const Tokenizer& tokenizer);
@@ -21,19 +22,19 @@ class SpecialParts {
   std::vector<std::string> specials_;
 };
 
-// Finds the texts of control tokens in data, where they are letters.
+// Finds control tokens' texts inside data, in which they are plain text.
 class MarkFinder {
  public:
-  // `more`: marks next to the tokenizer's control tokens.
+  // `more`: texts to find in addition to the tokenizer's control tokens.
   MarkFinder(const Tokenizer& tokenizer, const std::vector<std::string>& more);
 
-  // A mark in `text`; empty when there is none.
+  // Returns a control token's text that occurs in `text`; empty if there is none.
   std::string_view find(std::string_view text) const;
 
  private:
   void add(std::string mark);
 
-  std::map<std::string, std::vector<std::string>> marks_;  // by their first two bytes
+  std::map<std::string, std::vector<std::string>> marks_;  // by the first two bytes
 };
 
 }  // namespace fastsft

@@ -35,7 +35,7 @@ std::string fingerprint(const ChatTemplate& chat) {
 }
 
 const std::string& canonical_template_name(const std::string& name) {
-  // Made when first asked for: by then every template has registered itself.
+  // Collected at the first call, because by then every template has registered itself.
   static const Aliases aliases = collect_aliases();
   const auto found = aliases.find(name);
   if (found != aliases.end()) return found->second;

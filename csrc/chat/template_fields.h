@@ -10,25 +10,29 @@
 
 namespace fastsft {
 
-// What a chat template writes other than roles and texts. Only a model's own may write any of it.
+// The fields that a chat template writes next to roles and texts. Only a model's own template may
+// write such fields.
 struct TemplateFields {
-  bool tools = false;      // of a record, "tools"
-  bool calls = false;      // "tool_calls", and what results have: "tool_call_id" and "name"
-  bool reasoning = false;  // "reasoning_content", under each of its names
-  CallIdForm call_ids = CallIdForm::kNone;  // that it needs
-  // System messages: another next to the first, and one after a reply.
+  bool tools = false;      // the record's "tools"
+  bool calls = false;      // "tool_calls", and the fields "tool_call_id" and "name" in tool results
+  bool reasoning = false;  // "reasoning_content", under any of its names
+  CallIdForm call_ids = CallIdForm::kNone;  // the call id form that the template needs
+  // System messages: a second one after the first, and one after a reply.
   bool second_system = false, later_system = false;
 
-  // From the names "tools", "tool_calls", "reasoning_content", "call_ids", "short_call_ids" or
-  // "named_call_ids", "second_system" and "later_system".
+  // Sets the fields from names: "tools", "tool_calls", "reasoning_content", "call_ids" or
+  // "short_call_ids" or "named_call_ids", "second_system" and "later_system".
   explicit TemplateFields(const std::vector<std::string>& names);
 
-  // "reasoning_content", as vLLM and Gemma call it "reasoning", as gpt-oss and Ollama "thinking".
+  // True for a name that thoughts can have: "reasoning_content", "reasoning" (vLLM, Gemma) and
+  // "thinking" (gpt-oss, Ollama).
   static bool is_reasoning(std::string_view name);
 
-  // What is written of a message of `role`, as one JSON object; empty for nothing.
+  // Returns the fields that the template writes for a message with role `role`, as a JSON object;
+  // "" if there are none.
   std::string json_of(const MessageExtras& extras, Role role) const;
-  // Whether a field is written that reports name so when it is not used: "a message's tool_calls".
+  // Returns true if the template writes a field that reports would otherwise list as unused under
+  // the name `reported`, such as "a message's tool_calls".
   bool writes(std::string_view reported) const;
 };
 

@@ -52,19 +52,19 @@ std::optional<bool> truth_of_text(std::string_view text) {
   return truth_of_number(word);
 }
 
-// A value as far as marks need it.
+// A train mark's value.
 struct MarkValue {
   ValueKind kind = ValueKind::kNull;
   std::optional<bool> truth;
   bool is_nothing = false;  // null, a blank text, or an empty list or object
-  bool is_number = false;   // also as text
-  bool is_word = false;     // another text, which is no JSON
-  bool is_json = false;     // a text that is a list or an object
-  bool is_wish = false;     // a word that trainers may mean by it
-  bool is_small = false;    // a text of lower-case letters alone
+  bool is_number = false;   // a number, which may be given as text
+  bool is_word = false;     // another text: no number, no truth value and no JSON
+  bool is_json = false;     // a text that holds a JSON list or object
+  bool is_wish = false;     // a word by which trainers may mean learning or not learning
+  bool is_small = false;    // a text with lower-case letters only
 };
 
-// Words that say whether something is learned, in no form that is followed.
+// Returns true for words that may say whether something is learned, but not in a supported form.
 bool is_wish(std::string_view word) {
   constexpr std::string_view kWishes[] = {
       "none",   "null",    "never",    "disabled", "disable", "exclude", "excluded",
@@ -98,7 +98,7 @@ MarkValue read_mark_value(std::string_view json) {
   return value;
 }
 
-// Why the value cannot be followed; null when it can, or says nothing.
+// Returns why the value cannot be followed; null if it can or says nothing.
 const char* problem_of(MarkName name, const MarkValue& value) {
   switch (name) {
     case MarkName::kNone:
@@ -126,8 +126,9 @@ SharedMark with_problem(const TrainMark& mark, std::string problem) {
   return faulty;
 }
 
-// Whether a record's field is a column of data that has the name of a mark: "weight": "70 kg",
-// "training": "NASA", "hair_loss": true. A small word may be a wish: "train": "never".
+// Returns true if the record's field is a data column whose name only looks like a train mark:
+// "weight": "70 kg", "training": "NASA", "hair_loss": true. A word in lower case may be an
+// instruction: "train": "never".
 bool is_data(MarkName name, JsonScanner scanner) {
   const ValueKind kind = scanner.peek();
   const MarkValue value = read_mark_value(scanner.read_raw());
@@ -149,7 +150,7 @@ SharedMark judge_mark(const std::string& field, MarkName name, std::string_view 
 }
 
 MarkName MarkReader::name_of_field(const std::string& field) {
-  constexpr size_t kMost = 4096;  // names that data sets may have
+  constexpr size_t kMost = 4096;  // size limit of the name cache
   const auto found = known_.find(field);
   if (found != known_.end()) return found->second;
   if (known_.size() >= kMost) known_.clear();
@@ -172,7 +173,8 @@ bool MarkReader::read(const std::string& name, JsonScanner& scanner) {
   return true;
 }
 
-// An object that is not used must not hold what keeps its message or record from being learned.
+// Looks for train marks inside an object that is not used otherwise. A mark there that excludes its
+// message or record must not be ignored.
 void MarkReader::look_inside(const std::string& field, JsonScanner scanner) {
   std::string name;
   scanner.enter_object();
@@ -184,7 +186,7 @@ void MarkReader::look_inside(const std::string& field, JsonScanner scanner) {
       continue;
     }
     const SharedMark mark = judge_mark(field + "." + name, meaning, scanner.read_raw());
-    // Other values are data: {"weight": 70}.
+    // Other values are data, such as {"weight": 70}.
     if (mark == nullptr || mark->is_learned || !mark->problem.empty()) continue;
     add(mark->field,
         with_problem(*mark, concat("it stands inside \"", printable(field),
@@ -194,7 +196,8 @@ void MarkReader::look_inside(const std::string& field, JsonScanner scanner) {
 }
 
 void MarkReader::add(const std::string& field, SharedMark mark) {
-  std::erase_if(found_, [&](const auto& each) { return each.first == field; });  // the last counts
+  // the last value counts
+  std::erase_if(found_, [&](const auto& each) { return each.first == field; });
   if (mark != nullptr) found_.emplace_back(field, std::move(mark));
 }
 
@@ -258,13 +261,14 @@ std::optional<Role> role_of(const Message& message, const RoleNames& roles) {
   return message.from.is_text() ? roles.find(message.from.text) : std::nullopt;
 }
 
-// Whether a message wants to be learned.
+// Returns true if the message is to be learned according to its mark or its record's mark.
 bool is_wanted(const Conversation& record, const Message& message) {
   const TrainMark* mark = message.mark ? message.mark.get() : record.mark.get();
   return mark == nullptr || mark->is_learned;
 }
 
-// Of a call that is part of the reply before it (DialogueBuilder), and is marked otherwise.
+// Returns an issue if a call that is joined to the reply before it (DialogueBuilder) is marked
+// differently from that reply.
 std::optional<RecordIssue> find_divided_reply(const Conversation& record, const RoleNames& roles,
                                               size_t index) {
   const Message& call = record.messages[index];
@@ -305,7 +309,7 @@ std::optional<RecordIssue> find_bad_mark(const Conversation& record, const RoleN
     const Message& message = record.messages[i];
     const auto role = role_of(message, roles);
     const bool is_reply = role == Role::kAssistant && !message.is_context;
-    if (mark->in_part && role && !is_reply) continue;  // a tool's result: [{"weight": 2.5}]
+    if (mark->in_part && role && !is_reply) continue;  // a tool's result, such as [{"weight": 2.5}]
     if (!mark->problem.empty()) return refuse(index, *mark, mark->problem);
     if (mark->is_learned && role && !is_reply) return refuse(index, *mark, explain_role(*role));
     if (!mark->is_learned && is_reply && !follows) return refuse(index, *mark, kNotFollowed);

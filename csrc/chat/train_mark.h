@@ -18,25 +18,25 @@ namespace fastsft {
 
 using SharedMark = std::shared_ptr<const TrainMark>;
 
-// Parses the value `json` of a mark; null if it says nothing.
+// Parses `json`, a train mark's value. Returns null if the value says nothing.
 SharedMark judge_mark(const std::string& field, MarkName name, std::string_view json);
 
-// Collects the marks of one message or record after another.
+// Collects the train marks in a message or record.
 class MarkReader {
  public:
-  // The fields that follow are a record's, or a message's.
+  // Whether the marks belong to a message or to a record.
   enum class Of { kMessage, kRecord };
   void begin(Of of = Of::kMessage) {
     found_.clear();
     of_ = of;
   }
-  // Reads the next value of `scanner` if the field `name` is a mark. If another field is an object,
-  // notes the marks in it and reads nothing.
+  // Reads the scanner's next value if the field `name` is a train mark. If another field is an
+  // object, notes the marks inside it and reads nothing.
   bool read(const std::string& name, JsonScanner& scanner);
-  // Between begin_part and end_parts, marks are those of one of the parts of a content.
+  // Begin and end the parts in a message's content; marks in between belong to a part.
   void begin_part();
   void end_parts();
-  // Returns the combined mark; null if there is none.
+  // Returns all collected marks combined into one; null if there are none.
   SharedMark take();
 
  private:
@@ -52,16 +52,16 @@ class MarkReader {
   Of of_ = Of::kMessage;
 };
 
-// Value of a mark: kTrue, kFalse, or kMissing without one.
+// Returns a mark's value: kTrue, kFalse, or kMissing if `mark` is null.
 ValueKind train_of(const TrainMark* mark);
 
-// Whether marks that exclude replies from learning are followed.
+// Whether train marks may exclude replies from learning. kRefused: such marks are errors.
 enum class MarkUse { kFollowed, kRefused };
 
-// Returns the first mark of a record that would not be followed, if there is one: a mark that is
-// not understood, that wants a text learned that is no reply, or with kRefused excludes a reply.
-// Such a record stops a run, whatever --on_bad_sample says, because it would be learned against its
-// author's wish.
+// Returns an issue for the first train mark that cannot be followed, if there is one. Such a mark
+// is not understood, asks to learn a text that is not a reply, or excludes a reply although `use`
+// is kRefused. Such a mark stops the run whatever --on_bad_sample says, because training without it
+// would go against the author's wish.
 std::optional<RecordIssue> find_bad_mark(const Conversation& record, const RoleNames& roles,
                                          MarkUse use);
 

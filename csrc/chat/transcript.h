@@ -11,50 +11,51 @@
 
 namespace fastsft {
 
-// A part of a transcript.
+// A contiguous part of a transcript.
 struct Segment {
   ByteSpan bytes;
-  bool is_data = false;     // from the record; the rest is control text of the template
-  bool is_learned = false;  // replies with their lead and stop token
+  bool is_data = false;     // text from the record; otherwise the template's control text
+  bool is_learned = false;  // part of a reply, its learned lead or its stop token
 };
 
-// The text of a conversation that the model reads. Segments follow each other and cover it.
+// A conversation's text as the model reads it. The segments are contiguous and cover the text.
 struct Transcript {
   std::string text;
   std::vector<Segment> segments;
-  bool bos_in_front = false;  // one BOS id, which is not part of the text
-  bool data_is_known = true;  // false: which text is data could not be found out
-  int64_t rewritten = -1;     // a learned message whose text is not what the record has
-  std::string more_data{};    // then: what the text has from the record next to its messages
-  std::string failure;        // why there is no text; empty when there is
-  bool needs_rows = false;    // it fails as one text: each reply may have a row of its own
+  bool bos_in_front = false;  // a BOS id comes first and is not part of the text
+  bool data_is_known = true;  // false if it is unknown which text is data
+  int64_t rewritten = -1;  // index of a learned message whose text differs from the record's; or -1
+  // For `rewritten` >= 0: record data in the text that is not from its messages.
+  std::string more_data{};
+  std::string failure;      // why rendering failed; empty on success
+  bool needs_rows = false;  // rendering as one text failed, but each reply may have its own row
 
   void clear();
-  // Skips empty pieces.
+  // Appends a piece. Skips an empty piece.
   void append(std::string_view piece, bool is_data, bool is_learned);
   std::vector<ByteSpan> data() const;
   std::vector<ByteSpan> learned() const;
 };
 
-// Renders a text that is no conversation, followed by EOS; all of it is learned. BOS is in front if
-// the tokenizer adds it.
+// Renders a plain text that is not a conversation, followed by EOS. The whole text is learned. BOS
+// is in front if the tokenizer adds BOS.
 void render_text(const Tokenizer& tokenizer, std::string_view text, Transcript& transcript);
 
-// Buffers that are reused from record to record. They are not thread_local, because glibc ends the
-// process if there is no memory at a thread's first use of such data.
+// Buffers that are reused for many records. They are not thread_local, because glibc ends the
+// process if it cannot allocate thread-local data at its first use.
 struct LabelBuffers {
   std::vector<Token> tokens;
   std::vector<bool> learned;
   std::vector<Token> part;  // tokens of a turn that is encoded alone
 };
 
-// Renders dialogues with a named template for one tokenizer, whose BOS it places.
+// Renders dialogues with a named template for a tokenizer, and decides about BOS.
 class TemplateRenderer {
  public:
   TemplateRenderer(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
-  // Overwrites `transcript`; its memory is reused. Messages without text, which only FastChat's
-  // policy lets through, are written as FastChat writes them.
+  // Overwrites `transcript` and reuses its memory. Messages without text, which only FastChat's
+  // policy allows, are written as FastChat writes them.
   void render(const Dialogue& dialogue, Transcript& transcript) const;
 
  private:
@@ -66,7 +67,7 @@ class TemplateRenderer {
 
   const ChatTemplate& template_;
   bool bos_in_front_ = false;
-  std::string bos_text_;  // in front of later user messages
+  std::string bos_text_;  // text before later user messages
 };
 
 }  // namespace fastsft

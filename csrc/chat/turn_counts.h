@@ -9,22 +9,23 @@
 
 namespace fastsft {
 
-// How many ids pieces of a transcript have when they are tokenised alone, as FastChat does, found
-// from the one tokenisation of the whole wherever the tokenizer's promises allow it and by encoding
-// the piece where they do not. Counts include the BOS and EOS that the tokenizer adds.
+// Counts the ids in parts of a transcript as if each part was tokenised alone, as FastChat does.
+// Usually the count is derived from the whole text's tokens. If the tokenizer's guarantees do not
+// allow that, the part is encoded. Counts include the BOS and EOS that the tokenizer adds.
 class TurnCounts {
  public:
-  // `tokens` are those of the whole `text`; both must outlive this. `stop` separates the turns.
-  // `part` is overwritten.
+  // `tokens`: the tokens of the whole `text`; both must outlive this object. `stop`: the text that
+  // separates turns. `part`: scratch space, overwritten.
   TurnCounts(const Tokenizer& tokenizer, std::string_view text, std::span<const Token> tokens,
              std::string_view stop, std::vector<Token>& part);
 
-  // The next turn begins at byte `begin` and ends at byte `end`, where a stop or the end of the
-  // text is. Turns must be given from left to right without a gap but the stops.
+  // Begins the next turn, bytes [begin, end), which is followed by a stop or the text's end. Turns
+  // must be given from left to right, separated only by stops.
   void enter(size_t begin, size_t end);
-  // Number of ids of the whole turn.
+  // Returns the number of ids in the whole turn.
   int64_t count_turn();
-  // Number of ids of the turn's bytes up to `end`; the last byte must be a space after a non-space.
+  // Returns the number of ids in the turn's bytes up to `end`. The last byte must be a space that
+  // follows a non-space.
   int64_t count_prefix(size_t end);
 
  private:
@@ -39,11 +40,11 @@ class TurnCounts {
   std::vector<Token>& part_;
   size_t begin_ = 0;
   size_t end_ = 0;
-  size_t first_ = 0;        // token of the turn's beginning
-  size_t last_ = 0;         // after its last token
-  bool derivable_ = false;  // of this turn
-  bool aligned_ = true;     // stops were special tokens so far
-  int64_t adjustment_ = 0;  // ids that the first word has more when it is first
+  size_t first_ = 0;        // index of the turn's first token
+  size_t last_ = 0;         // index after the turn's last token
+  bool derivable_ = false;  // the turn's count can be derived from `tokens_`
+  bool aligned_ = true;     // all stops so far were special tokens
+  int64_t adjustment_ = 0;  // extra ids of the first word when it begins a text
 };
 
 }  // namespace fastsft

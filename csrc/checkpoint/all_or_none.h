@@ -8,11 +8,11 @@
 
 namespace fastsft {
 
-// Work that may fail on some ranks while the others wait for them in a collective: each rank keeps
-// its failure and goes on taking part, and at the end all ranks throw or none does.
+// Work that may fail on some ranks while other ranks wait for them in a collective. A rank stores
+// its failure and still takes part in the collectives. At the end all ranks throw, or none does.
 class AllOrNone {
  public:
-  // Does `work` unless something failed before.
+  // Calls `work`, unless earlier work has failed.
   template <typename Work>
   void run(Work&& work) {
     if (failure_) return;
@@ -23,8 +23,8 @@ class AllOrNone {
     }
   }
 
-  // Collective. Throws this rank's failure, or PeerFailedError naming `what` when only another
-  // rank failed. `device` is where the communicator's tensors live.
+  // Throws this rank's failure. If only other ranks failed, throws PeerFailedError with `what`.
+  // Collective. `device`: where the communicator's tensors live.
   void finish(Communicator& communicator, at::Device device, const std::string& what) const;
 
  private:

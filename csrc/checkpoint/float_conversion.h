@@ -10,16 +10,20 @@
 
 namespace fastsft {
 
-// Types in which weights are stored: F32, F16, BF16; F64 is read only.
+// Returns true for dtypes of weights that can be loaded: F32, F16, BF16 and F64. F64 cannot be
+// written.
 bool is_readable_weight(DType dtype);
 
-// "float32", "bfloat16" or "float16"; std::invalid_argument for other names.
+// Returns the dtype for "float32", "bfloat16" or "float16". Throws std::invalid_argument for other
+// names.
 DType weight_dtype(const std::string& name);
 
-// `from` may be at any address. Exact for F32, F16 and BF16; F64 is rounded to nearest.
+// Converts values to float32. `from` may be unaligned. Exact for F32, F16 and BF16; F64 is rounded
+// to nearest.
 void read_floats(DType dtype, const std::byte* from, std::span<float> to);
 
-// Rounds to nearest even. A finite value that F16 cannot hold is std::invalid_argument.
+// Converts values to `dtype`, rounding to nearest even. Throws std::invalid_argument for a finite
+// value that F16 cannot hold.
 std::vector<std::byte> write_floats(DType dtype, std::span<const float> from);
 
 }  // namespace fastsft

@@ -5,21 +5,22 @@
 
 namespace fastsft {
 
-// Which ranks of `shards` want what is gathered.
+// Ranks that receive a gathered tensor: rank 0 or all ranks in `shards`.
 enum class Readers { kFirst, kAll };
 
-// Collective over `shards`, whose tensors live on `device`: the whole unit of which each rank has
-// `range`, one of its state's tensors or one as large, on the CPU of the readers; undefined
-// elsewhere. One unit at a time is all that a save ever holds. May be `range` itself: do not write.
+// Gathers a whole unit on the CPU from each rank's `range`, a tensor as large as the rank's part of
+// the unit. Collective over `shards`, whose tensors live on `device`. A save holds no more than one
+// gathered unit at a time. Ranks that are no readers get an undefined tensor. The result may be
+// `range` itself, so do not write to it.
 at::Tensor gather_range(const UnitState& state, const at::Tensor& range, Communicator& shards,
                         at::Device device, Readers readers = Readers::kFirst);
 
-// The same of the fp32 master weights.
+// Gathers the unit's float32 master weights, like `gather_range`.
 at::Tensor gather_master(const UnitState& state, Communicator& shards, at::Device device,
                          Readers readers = Readers::kFirst);
 
-// As gather_range, of value `index` of the state: those of the whole unit, of which ranks may hold
-// different numbers.
+// Gathers tensor `index` in the unit's optimizer state, like `gather_range`. Ranks may hold
+// different numbers of values.
 at::Tensor gather_values(const UnitState& state, size_t index, Communicator& shards,
                          at::Device device, Readers readers);
 

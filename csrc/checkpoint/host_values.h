@@ -12,20 +12,21 @@
 
 namespace fastsft {
 
-// Reads pieces of a state in host memory. On the CPU they are the tensors' own memory, found
-// without an ATen operator, unless the master is split; else copies, valid until the next call.
+// Reads ranges of a unit's state into host memory. On the CPU the returned spans refer to the
+// tensors' own memory, without calling an ATen operator, unless the master is split. Otherwise they
+// refer to a copy that is valid until the next call.
 class HostValues {
  public:
-  // The master weights of elements [begin, end) of the unit, which the state must hold.
+  // Returns the unit's master weights in `range`, which the state must hold.
   std::span<const float> master(const UnitState& state, const ElementRange& range);
-  // The bytes of `range` of a flat tensor, one of the state's values.
+  // Returns the bytes of a range of elements. `values`: a flat tensor in the state.
   std::span<const std::byte> bytes(const at::Tensor& values, const ElementRange& range);
 
  private:
   at::Tensor held_;
 };
 
-// Calls work(piece) for pieces of `range` in their order, each a few MB large.
+// Calls work(piece) for successive pieces of `range`, each a few megabytes large.
 template <typename Work>
 void for_pieces(const ElementRange& range, const Work& work) {
   constexpr int64_t kPiece = int64_t{1} << 20;
@@ -34,20 +35,21 @@ void for_pieces(const ElementRange& range, const Work& work) {
   }
 }
 
-// Memory on the host for copies from and to `device`: page-locked when that is a GPU, since other
-// memory is copied several times slower.
+// Allocates a host tensor for copies from and to `device`. For a GPU the memory is page-locked,
+// because other memory is copied several times slower.
 inline at::Tensor host_buffer(int64_t numel, at::Device device, at::ScalarType dtype) {
   return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(!device.is_cpu()));
 }
 
-// What such a buffer takes: torch's page-locked allocator hands out powers of two.
+// Returns the bytes that host_buffer really allocates: torch's page-locked allocator rounds up to
+// powers of two.
 inline int64_t host_buffer_bytes(int64_t bytes, at::Device device) {
   return device.is_cpu() || bytes == 0
              ? bytes
              : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
 }
 
-// The flat `tensor` on the host; itself when it is there already.
+// Returns the flat `tensor` in host memory; `tensor` itself if it is there already.
 inline at::Tensor host_copy(const at::Tensor& tensor) {
   if (tensor.device().is_cpu()) return tensor;
   at::Tensor copy = host_buffer(tensor.numel(), tensor.device(), tensor.scalar_type());

@@ -16,7 +16,7 @@ struct Piece {
   const SafetensorsReader* reader = nullptr;
   StoredUnit unit;
 };
-using Pieces = std::map<std::string, std::vector<Piece>>;  // by unit
+using Pieces = std::map<std::string, std::vector<Piece>>;  // by unit name
 
 void check_same_layout(const Pieces& pieces, std::span<const UnitState> units,
                        const std::string& directory) {
@@ -67,8 +67,7 @@ const TensorEntry& master_of(const Piece& piece) {
 const TensorEntry& kept_of(const Piece& piece, const StateSpec& spec) {
   const int64_t count = spec.stored(piece.unit.range);
   if (stored_dtype(spec) == DType::kU8) {
-    return entry_of(
-        piece, spec.name, count, [](DType dtype) { return dtype == DType::kU8; }, "U8");
+    return entry_of(piece, spec.name, count, [](DType dtype) { return dtype == DType::kU8; }, "U8");
   }
   return entry_of(
       piece, spec.name, count,
@@ -82,7 +81,8 @@ void check_same_optimizer(const Piece& piece, const UnitState& state) {
   for (const auto& entry : piece.reader->tensors()) {
     if (!entry.name.starts_with(prefix)) continue;
     const std::string name = entry.name.substr(prefix.size());
-    if (name.find('.') == std::string::npos) found.insert(name);  // not of another unit
+    // skips tensors of other units whose names begin alike
+    if (name.find('.') == std::string::npos) found.insert(name);
   }
   found.erase("master");
   if (found == expected) return;

@@ -13,7 +13,7 @@ bool owns_whole(const UnitState& state) {
 
 namespace {
 
-// Reads the elements of `part` as float32 into `to`.
+// Reads the elements `part` of `source` as float32 into `to`.
 void read_part(ElementRange part, ElementRange source, DType dtype, const std::byte* data,
                const at::Tensor& to) {
   const int64_t skipped = (part.begin - source.begin) * dtype_bits(dtype) / 8;

@@ -11,26 +11,28 @@
 
 namespace fastsft {
 
-// Whether this rank owns the whole unit: one rank, or a strategy that replicates.
+// Returns true if this rank holds the whole unit: there is one rank, or the strategy replicates.
 bool owns_whole(const UnitState& state);
 
-// Writes those elements of `source` that this rank owns into `moment`, one of the state's with a
-// value of every element (on any device), or into its master. `data` holds the elements of
-// `source`, converted from `dtype`; only the part that is owned is touched. With 4 bits `source` is
-// a whole tensor, and all of it is read.
+// Stores the elements in `source` that this rank owns. They go to `moment`, an optimizer state
+// tensor with a value per element (on any device), or a float32 master. `data`: the elements in
+// `source`, as `dtype`; only the owned elements are read.
 void store_owned(const UnitState& state, const at::Tensor& moment, ElementRange source, DType dtype,
                  const std::byte* data);
-// The same for value `index` of the state: `data` holds what a checkpoint stores of `source`.
+// Stores the values for the elements in `source` in optimizer state tensor `index`. `data`: the
+// values as a checkpoint stores them.
 void store_values(const UnitState& state, size_t index, ElementRange source, DType dtype,
                   const std::byte* data);
-// The type of a checkpoint's values.
+// Returns the dtype that an optimizer state tensor has in a checkpoint.
 DType stored_dtype(const StateSpec& spec);
+// Stores the elements in `source` that this rank owns in the master weights. For a linear layer in
+// 4 bits, `source` must be a whole tensor, and all its elements are read.
 void store_owned_master(const UnitState& state, ElementRange source, DType dtype,
                         const std::byte* data);
 
-// Of a unit with `nf4`: the linear at `offset` receives `values`, whole (any shape, floating dtype
-// and device), as rounded to the compute dtype. std::invalid_argument, naming it, for values that
-// are not finite.
+// Stores the linear layer at `offset` of a unit with `nf4` in 4 bits. `values`: the whole weight
+// (any shape, floating dtype and device), first rounded to the compute dtype. Throws
+// std::invalid_argument with the layer's name if a value is not finite.
 void store_in_four_bits(const UnitState& state, int64_t offset, const at::Tensor& values);
 
 }  // namespace fastsft

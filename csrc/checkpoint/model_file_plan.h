@@ -11,11 +11,12 @@ namespace fastsft {
 
 struct SaveOptions {
   DType dtype = DType::kF32;                 // F32, BF16 or F16
-  uint64_t max_shard_bytes = 5'000'000'000;  // of data, decimal
+  uint64_t max_shard_bytes = 5'000'000'000;  // size limit for a file's data; 5 GB, decimal
   SavedForm form = {};
 };
 
-// A tensor and where its bytes begin in the file. It has a place in the units, or bytes of its own.
+// A tensor and its offset in the file. Either a unit holds it (`place`), or `carried` supplies its
+// bytes.
 struct PlannedTensor {
   TensorPlace place;
   TensorBytes carried;
@@ -25,13 +26,13 @@ struct PlannedTensor {
 
 struct PlannedFile {
   std::string name;
-  std::string prefix;  // length and header
+  std::string prefix;  // header length and header
   std::vector<PlannedTensor> tensors;
   uint64_t size = 0;
 };
 
-// The weight files of a Hugging Face directory to the byte, before any of it is written; the same
-// on every rank. The slots belong to the units, which outlive the plan.
+// The complete layout for a model's weight files, known before anything is written; the same on
+// every rank. `place.slot` points into the units, which must outlive the plan.
 struct ModelFilePlan {
   SaveOptions options;
   std::vector<PlannedFile> files;
@@ -40,7 +41,7 @@ struct ModelFilePlan {
   uint64_t bytes() const;
 };
 
-// Every tensor of the files: those of the units, then those that are carried.
+// Returns all tensors in the files: first the units' tensors, then carried tensors.
 std::vector<PlannedTensor> tensors_to_save(const std::vector<TensorPlace>& places,
                                            const SaveOptions& options);
 

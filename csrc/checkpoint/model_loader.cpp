@@ -15,7 +15,8 @@ namespace {
 
 constexpr size_t kMaxListed = 10;
 constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kRotaryTable = "rotary_emb.inv_freq";  // the end of its name
+// ending of a rotary table's tensor name
+constexpr const char* kRotaryTable = "rotary_emb.inv_freq";
 
 template <typename Sizes>
 std::string shape_text(const Sizes& shape) {
@@ -32,7 +33,7 @@ std::string listed(const std::vector<std::string>& names) {
   return text + (names.size() > kMaxListed ? ", ...)" : ")");
 }
 
-// The place of the state with a value of each element.
+// Returns the index of the optimizer state tensor `name`, which must have a value per element.
 size_t kept_place(const UnitState& state, const std::string& name) {
   const StateSpecs& specs = state.kept();
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -13,27 +13,26 @@
 
 namespace fastsft {
 
-// Fills the master weights of this rank, or what the optimizer keeps of each element, from tensors
-// given by their Hugging Face names, in any order; of each only the owned elements are read. No
-// collectives.
+// Fills this rank's master weights, or an optimizer state tensor with a value per element, from
+// tensors with Hugging Face names, in any order. Only the elements that this rank owns are read.
+// Not collective.
 class ModelLoader {
  public:
-  // Of adapters nothing is expected. What the units are of must outlive the loader. target: master,
-  // or a name of the optimizer's state, of units that are trained.
+  // The pointers in `units` must outlive the loader. `target`: kMaster, or the name of an optimizer
+  // state tensor in trained units. Adapter weights are not expected.
   explicit ModelLoader(std::vector<UnitState> units, std::string target = kMaster);
   static constexpr const char* kMaster = "master";
 
-  // `data` holds the tensor's elements, of type `dtype`. `where` names its file in messages.
-  // std::invalid_argument when the shape or the type does not fit.
+  // Stores one tensor. `data`: the tensor's elements, as `dtype`. `where`: its file, for messages.
+  // Throws std::invalid_argument if shape or dtype does not fit.
   void set(const std::string& name, DType dtype, std::span<const uint64_t> shape,
            const std::byte* data, const std::string& where);
-  // The same of a contiguous tensor on the CPU.
+  // Stores a contiguous CPU tensor.
   void set_tensor(const std::string& name, const at::Tensor& tensor, const std::string& where);
 
-  // Throws std::invalid_argument naming the tensors that are missing, and those that the model does
-  // not have. Returns the names ignored on purpose: `lm_head.weight` when the model ties it to the
-  // embedding, and the rotary tables that old checkpoints contain (docs/spec/trainer_semantics.md,
-  // section 24).
+  // Throws std::invalid_argument if tensors are missing or unknown to the model; the message lists
+  // them. Returns the ignored names: `lm_head.weight` if the model ties it to the embedding, and
+  // rotary tables, which old checkpoints contain (docs/spec/trainer_semantics.md, section 24).
   std::vector<std::string> finish(const std::string& where) const;
 
  private:
@@ -47,13 +46,13 @@ class ModelLoader {
   std::set<std::string> ignored_;
 };
 
-// Collective: reads the safetensors weights of a Hugging Face directory into the master weights.
-// Files are mapped, and each rank touches only the bytes of its own ranges. All ranks throw when
-// one fails. Adapters stay as they are. Returns sentences that the user should see, such as a head
-// that a tied model ignores.
+// Loads a Hugging Face directory's safetensors weights into the master weights. Collective. Files
+// are mapped, and each rank reads only the bytes of the elements it owns. All ranks throw if one
+// fails. Adapters stay unchanged. Returns notices for the user, for example about a head that a
+// model with tied weights ignores.
 std::vector<std::string> load_model(Strategy& strategy, Communicator& all,
                                     const std::string& directory);
-// The same into `units`, on this rank alone.
+// Loads the weights into `units` on this rank only.
 std::vector<std::string> read_model(std::vector<UnitState> units, const std::string& directory);
 
 }  // namespace fastsft

@@ -14,9 +14,9 @@ namespace {
 
 using Sink = std::function<void(uint64_t offset, std::span<const std::byte>)>;
 
-constexpr uint64_t kBlock = 4 << 20;  // bytes of a carried tensor that are in memory
+constexpr uint64_t kBlock = 4 << 20;  // bytes of a carried tensor that are in memory at a time
 
-// Gives the bytes of a tensor that is in no unit to `sink`: rank 0 writes it.
+// Passes to `sink` the bytes of a tensor that no unit holds (carried over from the source files).
 void for_carried(const PlannedTensor& tensor, const Sink& sink) {
   std::vector<std::byte> block;
   for (uint64_t begin = 0; begin < tensor.spec.bytes(); begin += block.size()) {
@@ -26,7 +26,8 @@ void for_carried(const PlannedTensor& tensor, const Sink& sink) {
   }
 }
 
-// Gives the part's bytes of one tensor to `sink`, as they are in the file.
+// Passes to `sink` the bytes of `tensor` that `part` owns, converted to the file's dtype. Rank 0
+// owns all carried tensors.
 void for_bytes(const PlannedTensor& tensor, const StatePart& part, HostValues& host,
                const Sink& sink) {
   if (tensor.carried) {

@@ -10,21 +10,22 @@
 
 namespace fastsft {
 
-// All ranks write a model's files together, without a collective: each the bytes of its part at
-// their places, rank 0 also the headers and the index. `directory` is new and seen by all of them.
+// All ranks write a model's files together, without collectives. Each rank writes its part's bytes
+// at their offsets; rank 0 also writes the headers and the index. `directory` must be new and
+// visible to all ranks.
 
-// Writes this rank's bytes, durable on return. Values that the dtype cannot hold are
-// std::invalid_argument naming the tensor.
+// Writes this rank's bytes, durable on return. Throws std::invalid_argument with the tensor's name
+// if the dtype cannot hold a value.
 std::vector<RangeDigest> write_model_ranges(FileSystem& file_system, const std::string& directory,
                                             const ModelFilePlan& plan, const StatePart& part);
 
-// Reads this rank's bytes back and compares them with its part, which must not have changed since;
-// rank 0 also parses every file and compares names, dtypes and shapes. std::runtime_error names the
-// file and what differs.
+// Reads this rank's bytes back and compares them with `part`, which must not have changed
+// meanwhile, and checks the files' headers. Throws std::runtime_error with the file's name and the
+// difference.
 void check_model_ranges(const std::string& directory, const ModelFilePlan& plan,
                         const StatePart& part);
 
-// std::runtime_error unless the file holds the planned names, dtypes and shapes and no others.
+// Throws std::runtime_error unless the file holds exactly the planned names, dtypes and shapes.
 void check_header(const SafetensorsReader& reader, const PlannedFile& file);
 
 }  // namespace fastsft

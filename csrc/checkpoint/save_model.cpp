@@ -113,14 +113,15 @@ void run_all(const std::vector<std::function<void()>>& jobs, Priority priority) 
   };
   auto threads = start_threads(jobs.size(), [&] {
     if (priority == Priority::kLow) {
-      // On Linux a priority belongs to the thread; that it cannot be lowered is no reason to fail.
+      // On Linux each thread has its own priority. If it cannot be lowered, the save continues
+      // anyway.
       const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
       static_cast<void>(::setpriority(PRIO_PROCESS, thread, kNice));
     }
     work();
   });
   threads.clear();
-  work();  // what no thread has done: there were none, or they had no memory to begin
+  work();  // runs jobs that no thread took, for example because no thread could be started
   for (const auto& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }

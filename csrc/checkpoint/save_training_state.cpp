@@ -38,7 +38,7 @@ SafetensorsWriter open_file(FileSystem& file_system, const StatePart& part,
                            {{"fastsft", layout_json(layout)}});
 }
 
-// The part of one rank that has everything, without its tensors.
+// Returns a single rank's part that holds all elements, without its tensors.
 StatePart whole_part(std::span<const UnitState> units) {
   StatePart part;
   for (const auto& state : units) {

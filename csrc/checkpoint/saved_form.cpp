@@ -52,7 +52,7 @@ namespace {
 
 constexpr std::string_view kLayers = "model.layers.";
 
-// In the order in which transformers registers them.
+// a layer's modules in the order in which transformers registers them
 constexpr std::array<std::string_view, 14> kModules = {
     "self_attn.q_proj",        "self_attn.k_proj",   "self_attn.v_proj",
     "self_attn.o_proj",        "self_attn.qkv_proj", "self_attn.q_norm",
@@ -60,7 +60,8 @@ constexpr std::array<std::string_view, 14> kModules = {
     "mlp.gate_up_proj",        "mlp.down_proj",      "input_layernorm",
     "post_attention_layernorm"};
 
-using Position = std::tuple<int, int64_t, size_t, bool>;  // part, layer, module, is a bias
+// model part, layer, module, true for a bias
+using Position = std::tuple<int, int64_t, size_t, bool>;
 
 Position position(const ParamSlot& slot) {
   if (slot.file_order >= 0) return {0, slot.file_order, 0, false};

@@ -20,7 +20,7 @@ namespace {
 constexpr int kVersion = 1;
 constexpr const char* kMetadataKey = "fastsft";
 
-// The number of ranks that wrote an optimizer file; 0 for other files.
+// Returns the number of ranks that wrote the optimizer file `name`; 0 for other files.
 int world_size_of(const std::string& name) {
   static const std::regex pattern("optimizer-rank-(\\d{5})-of-(\\d{5})\\.safetensors");
   std::smatch match;
@@ -96,7 +96,8 @@ std::vector<std::string> find_state_files(const std::string& directory) {
 
 namespace {
 
-// Part `index` of `count`, cut at multiples of kAlignment.
+// Cuts a range into `count` nearly equal parts at multiples of kAlignment, and returns part
+// `index`.
 ElementRange part_of(const ElementRange& range, int64_t index, int64_t count) {
   const int64_t step = (range.size() + count * kAlignment - 1) / (count * kAlignment) * kAlignment;
   const int64_t begin = std::min(range.begin + index * step, range.end);
@@ -128,12 +129,12 @@ StatePart part_to_write(Strategy& strategy, Communicator& all) {
   const std::span<const UnitState> units = strategy.states();
   const bool replicated =
       shards.world_size() > 1 && std::all_of(units.begin(), units.end(), owns_whole);
-  // Those that hold the same elements divide them.
+  // Ranks that hold the same elements write an equal share each.
   const int64_t among = replicated ? shards.world_size() : 1;
   const int64_t index = strategy.replica_index() * among + (replicated ? shards.rank() : 0);
   StatePart part{all.rank(), all.world_size(), {}};
   for (const auto& state : units) {
-    ElementRange owned = state.range().intersection({0, state.unit->numel()});  // no padding
+    ElementRange owned = state.range().intersection({0, state.unit->numel()});  // without padding
     if (owned.size() == 0) owned = {state.begin, state.begin};
     const ElementRange range = part_of(owned, index, strategy.num_replicas() * among);
     part.states.push_back(narrowed(state, range));
@@ -153,8 +154,8 @@ void copy_values(at::Tensor& to, const at::Tensor& from) {
   to.copy_(from, /*non_blocking=*/true);
 }
 
-// In pieces: the halves of a split master become float32 on the device, where a plan leaves no room
-// for a whole unit of it.
+// Copies the master weights piece by piece: a split master is joined to float32 on the device,
+// whose memory may not hold a whole unit in float32.
 void copy_master(at::Tensor& to, const UnitState& from) {
   constexpr int64_t kPiece = int64_t{1} << 24;
   make_room(to, from.master, at::kFloat);
@@ -165,7 +166,7 @@ void copy_master(at::Tensor& to, const UnitState& from) {
   }
 }
 
-// Of the first tensor that is not in host memory, where that is one.
+// Returns the device of the first tensor outside host memory; the CPU if there is none.
 at::Device device_of(const StatePart& part) {
   for (const auto& state : part.states) {
     std::vector<at::Tensor> tensors = state.values;

@@ -9,14 +9,14 @@
 
 namespace fastsft {
 
-// What an optimizer file says about one unit.
+// One unit's entry in an optimizer file's metadata.
 struct StoredUnit {
   std::string name;
   std::string hash;
   ElementRange range;
 };
 
-// The metadata of an optimizer file.
+// An optimizer file's metadata.
 struct StateFileLayout {
   int rank = 0;
   int world_size = 1;
@@ -25,32 +25,33 @@ struct StateFileLayout {
 
 std::string state_file_name(int rank, int world_size);
 std::string layout_json(const StateFileLayout& layout);
-// std::invalid_argument when the file was not written by save_training_state.
+// Throws std::invalid_argument if the file was not written by save_training_state.
 StateFileLayout read_layout(const SafetensorsReader& reader);
 
-// The paths of a complete set of optimizer files; std::invalid_argument when one is missing or the
-// directory holds sets of several sizes.
+// Returns the paths of a complete set of optimizer files. Throws std::invalid_argument if a file is
+// missing, or if the directory holds sets with different rank counts.
 std::vector<std::string> find_state_files(const std::string& directory);
 
-// What this rank writes of the state: of every unit elements [begin, end), which may be none, as
-// views of the tensors that hold them. The parts of all ranks are every element once (of values
-// that neighbours share, every one at least once), also where a strategy replicates, and none of
-// the padding.
+// The part of the state that a rank writes: for every unit elements [begin, end), possibly none, as
+// views into the tensors that hold them. Together, all ranks' parts contain every element once,
+// even if a strategy replicates the state, and no padding. Values shared by neighbouring elements
+// may occur in several parts.
 struct StatePart {
-  int rank = 0;  // of `world_size` ranks
+  int rank = 0;  // number of the writing rank
   int world_size = 1;
   std::vector<UnitState> states;
 };
 
-// Local: no collectives.
+// Returns this rank's part. Not collective.
 StatePart part_to_write(Strategy& strategy, Communicator& all);
 
-// A copy of a part of the state in host memory, page-locked with a GPU, which stays as it is
-// while training goes on. Masters are float32 in it, optimizer state as it is held. The buffers are
-// made by the first copy and used again.
+// A copy of the state in host memory (page-locked for a GPU) that does not change while training
+// continues. Master weights are stored as float32, optimizer state in its own dtype. The first copy
+// allocates the buffers, later copies reuse them.
 class StateStaging {
  public:
-  // Complete on return. Nobody may read an earlier copy any more.
+  // Copies the state; the copy is complete on return. Nobody may still be reading the previous
+  // copy.
   void copy(const StatePart& live);
   const StatePart& part() const { return part_; }
 
@@ -58,7 +59,7 @@ class StateStaging {
   StatePart part_;
 };
 
-// Bytes of the buffers for `live`.
+// Returns how many bytes the buffers for `live` take.
 int64_t staging_bytes(const StatePart& live);
 
 }  // namespace fastsft

@@ -10,26 +10,27 @@
 
 namespace fastsft {
 
-// Master weights and optimizer state as safetensors by flat ranges: optimizer-rank-RRRRR-of-WWWWW
-// holds, for every unit, "<unit>.master" and what the optimizer keeps (shard/optimizer_state.h), of
-// AdamW ".exp_avg" and ".exp_avg_sq"; which elements they are and the hash of the unit's layout are
-// in the metadata. Masters are F32 (split ones joined), state as it was held; values that belong to
-// a whole unit are in the file of its first elements.
+// The training state as safetensors files. File optimizer-rank-RRRRR-of-WWWWW holds, for every
+// unit, the rank's elements of "<unit>.master" and of the optimizer state
+// (shard/optimizer_state.h), such as AdamW's "<unit>.exp_avg" and "<unit>.exp_avg_sq". The metadata
+// has the element range and the unit's layout hash. Master weights are F32 (split masters are
+// joined), optimizer state has its own dtype. Values that belong to a whole unit are in the file
+// with the unit's first elements.
 
-// Writes the file of this rank's part into an existing directory, durable on return.
+// Writes this rank's file to an existing directory. Durable on return.
 FileDigest save_training_state(FileSystem& file_system, const StatePart& part,
                                const std::string& directory);
 
-// Collective: one file with the whole state, streamed unit by unit to the writers, for directories
-// that not all ranks see. Durable on return; the digest on the writers, nothing elsewhere. All
-// ranks throw when one fails.
+// Writes a single file with the whole state, streamed unit by unit to the writers, for directories
+// that only some ranks can see. Collective. Durable on return. Returns the digest on the writers,
+// an empty list on other ranks. All ranks throw if one fails.
 std::vector<FileDigest> stream_training_state(Strategy& strategy, Communicator& all,
                                               const std::string& directory, const Writers& writers);
 
-// Collective: reads this rank's elements from the files of any number of ranks, any strategy and
-// other dtypes; F32 moments are rounded to nearest where bfloat16 ones are held.
-// All ranks throw when one fails: std::invalid_argument when files are missing or the layout
-// differs, or the state is of another optimizer.
+// Loads the elements that this rank owns. Collective. The files may come from another number of
+// ranks, another strategy and other dtypes; F32 moments are rounded to nearest if this run holds
+// them in bfloat16. All ranks throw if one fails: std::invalid_argument if files are missing, or if
+// layout or optimizer differ.
 void load_training_state(Strategy& strategy, Communicator& all, const std::string& directory);
 
 }  // namespace fastsft

@@ -24,7 +24,7 @@ AnonymousMapping::AnonymousMapping(size_t size) : size_(size) {
   if (slack != 0) address = (address + kHugePage - 1) & ~(kHugePage - 1);
   data_ = reinterpret_cast<void*>(address);
 #ifdef MADV_HUGEPAGE
-  if (slack != 0) ::madvise(data_, size, MADV_HUGEPAGE);  // a wish: refused is fine
+  if (slack != 0) ::madvise(data_, size, MADV_HUGEPAGE);  // only a hint; works without huge pages
 #endif
 }
 

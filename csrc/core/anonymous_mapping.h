@@ -4,8 +4,8 @@
 
 namespace fastsft {
 
-// Zeroed memory that is only committed when it is touched (mmap); large blocks request huge pages.
-// Throws std::bad_alloc.
+// Zeroed memory from mmap, which the system commits when it is touched. Large blocks request huge
+// pages. The constructor throws std::bad_alloc.
 class AnonymousMapping {
  public:
   explicit AnonymousMapping(size_t size);
@@ -18,7 +18,7 @@ class AnonymousMapping {
   size_t size() const { return size_; }
 
  private:
-  void* base_ = nullptr;  // of the mapping; `data_` is its first huge page
+  void* base_ = nullptr;  // start of the mapping; `data_` is aligned inside it
   size_t mapped_ = 0;
   void* data_ = nullptr;
   size_t size_ = 0;

@@ -15,14 +15,14 @@ namespace fastsft {
 
 inline constexpr size_t kByteBlock = 64;
 
-// Bytes [first, last]; `folded`: of byte | 0x20, so that letters match in either case. One byte,
-// a range of ASCII, or [0x80, 0xFF].
+// The bytes [first, last]: a single byte, an ASCII range, or [0x80, 0xFF]. With `folded`, byte |
+// 0x20 is compared, so that letters match in either case.
 struct ByteRange {
   unsigned char first, last;
   bool folded = false;
 };
 
-// The union of one or two ranges.
+// The union of one or two byte ranges.
 struct ByteSet {
   constexpr ByteSet(ByteRange range) : a(range), b(range) {}
   constexpr ByteSet(ByteRange one, ByteRange other) : a(one), b(other), is_pair(true) {}
@@ -36,15 +36,16 @@ struct ByteSet {
   bool is_pair = false;
 };
 
-// Finds which bytes of blocks of 64 are in each of `kSets`: one mask a set, bit i for byte i, as
-// the members of the aggregate `Masks`. Each function does the same with other instructions.
+// Classifies the bytes in 64-byte blocks by `kSets`. The result has a mask per set, bit i for byte
+// i, as the members of the aggregate `Masks`. The implementations differ only in their
+// instructions.
 template <typename Masks, ByteSet... kSets>
 class ByteClassifier {
  public:
-  // Writes the masks of `count` blocks from `bytes` on.
+  // A function that writes the masks of `count` blocks that begin at `bytes`.
   using Function = void (*)(const char* bytes, size_t count, Masks* masks);
 
-  // The functions that this machine can run, the fastest last. The first uses no vectors.
+  // Returns the implementations that this machine can run, the fastest last. The first is portable.
   static const std::vector<Function>& functions() {
     static const std::vector<Function> found = [] {
       std::vector<Function> all = {&classify_portably};
@@ -62,12 +63,12 @@ class ByteClassifier {
   static constexpr uint64_t kLow = 0x0101010101010101ull;
   static constexpr uint64_t kHigh = 0x8080808080808080ull;
 
-  // The high bit of each byte of `word` that is in the range.
+  // Returns a word with the high bit set for each byte of `word` that is in the range.
   template <ByteRange kRange>
   static uint64_t find_in_word(uint64_t word) {
     static_assert((kRange.first < 0x80) == (kRange.last < 0x80));
     if constexpr (kRange.folded) word |= kLow * 0x20;
-    const uint64_t rest = word & ~kHigh;  // seven bits a byte: the sums below do not carry
+    const uint64_t rest = word & ~kHigh;  // seven bits per byte, so the sums below do not carry
     const uint64_t reaches_first = rest + kLow * (0x80u - (kRange.first & 0x7Fu));
     const uint64_t exceeds_last = rest + kLow * (0x7Fu - (kRange.last & 0x7Fu));
     return reaches_first & ~exceeds_last & (kRange.first < 0x80 ? ~word : word) & kHigh;
@@ -97,7 +98,7 @@ class ByteClassifier {
 #define FASTSFT_AVX2 __attribute__((target("avx2")))
 #define FASTSFT_AVX512 __attribute__((target("avx512f,avx512bw")))
 
-  // Vectors compare signed bytes: those from 0x80 on are below all others.
+  // Vectors compare signed bytes, so bytes from 0x80 on are below all others.
   template <ByteRange kRange>
   FASTSFT_AVX2 static __m256i find_in_vector(__m256i bytes) {
     if constexpr (kRange.folded) bytes = _mm256_or_si256(bytes, _mm256_set1_epi8(0x20));

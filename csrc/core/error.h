@@ -6,10 +6,10 @@
 
 namespace fastsft {
 
-// Errors say: expected, got, where, and the way out.
-//   the user's fault    -> std::invalid_argument (ValueError in Python)
-//   the machine's fault -> std::runtime_error    (RuntimeError in Python)
-//   our fault           -> std::logic_error      (RuntimeError that asks for a report)
+// Error messages say what was expected, the actual value, the location, and a remedy.
+//   user error     -> std::invalid_argument (ValueError in Python)
+//   machine error  -> std::runtime_error    (RuntimeError in Python)
+//   internal error -> std::logic_error      (RuntimeError that asks for a report)
 
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
@@ -35,7 +35,7 @@ void require(bool ok, const Parts&... parts) {
 
 }  // namespace fastsft
 
-// A broken promise inside fastsft, never the user's fault.
+// Throws std::logic_error if an internal invariant does not hold, which is never a user error.
 #define FASTSFT_ASSERT(condition, ...)                                                           \
   do {                                                                                           \
     if (!(condition))                                                                            \
@@ -45,7 +45,7 @@ void require(bool ok, const Parts&... parts) {
 
 namespace fastsft {
 
-// A failure of the disk or the kernel, with a complete message for the user.
+// An error of the disk or the operating system, with a complete message for the user.
 class FileError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -38,7 +38,7 @@ class Guard {
   std::vector<std::set<std::string>> keys_;
 };
 
-// The parser quotes what it read last, which may not be UTF-8; a message must be.
+// Replaces bytes that are not printable ASCII: the parser quotes its input, which may not be UTF-8.
 std::string printable(std::string message) {
   for (char& byte : message) {
     if (static_cast<unsigned char>(byte) >= 0x7f) byte = '?';
@@ -49,13 +49,13 @@ std::string printable(std::string message) {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, int max_depth, const char* only) {
-  // The parser would take a NUL for the end of the text.
+  // The parser would treat a NUL byte as the end of the text.
   require(text.find('\0') == text.npos, where, ": NUL byte at ", text.find('\0'));
   try {
     return Json::parse(text.begin(), text.end(), Guard(where, max_depth, only));
   } catch (const Json::parse_error& error) {
     throw_invalid(where, ": not JSON at byte ", error.byte, ": ", printable(error.what()));
-  } catch (const Json::exception& error) {  // a number out of range
+  } catch (const Json::exception& error) {  // for example, a number out of range
     throw_invalid(where, ": ", printable(error.what()));
   }
 }

@@ -139,7 +139,7 @@ bool JsonScanner::next_key(std::string& key) {
   return true;
 }
 
-// The end of the part of a string that means itself; it is checked to be UTF-8.
+// Returns the end of a string's part without escapes, and checks that the part is UTF-8.
 size_t JsonScanner::find_string_part(size_t begin) const {
   bool has_wide = false;
   const size_t end =
@@ -222,7 +222,7 @@ void JsonScanner::skip_string() {
   ++at_;
 }
 
-// Consumes a number; true unless it is zero.
+// Consumes a number. Returns false if the number is zero.
 bool JsonScanner::skip_number() {
   const bool is_negative = current() == '-';
   if (is_negative) ++at_;

@@ -23,7 +23,7 @@ uint64_t load(const char* text) {
   return word;
 }
 
-// The high bit of each byte of `word` that equals `character`, exactly.
+// Returns a word with the high bit set for exactly the bytes of `word` that equal `character`.
 uint64_t equal_bytes(uint64_t word, char character) {
   const uint64_t x = word ^ kLow * static_cast<unsigned char>(character);
   return ~(((x & ~kHigh) + ~kHigh) | x) & kHigh;
@@ -68,7 +68,7 @@ void append_escape(unsigned code, std::string& text) {
   text += escape;
 }
 
-// UTF-8 as it is, but for lone surrogates, which only escapes can carry.
+// Copies valid UTF-8; writes lone surrogates as escapes and other invalid bytes as U+FFFD.
 void append_escaped(std::string_view part, std::string& text) {
   while (true) {
     const size_t bad = find_invalid_utf8(part);

@@ -44,7 +44,8 @@ class Line {
     std::exception_ptr error;
   };
 
-  // Pieces that wait for an earlier one are bounded: a slow piece stops the making of more.
+  // Makes the next piece. Waits while too many pieces are unfinished, so that a slow piece cannot
+  // let the others fill the memory.
   bool next(Done& done) {
     std::unique_lock lock(make_mutex_);
     if (is_over_) return false;
@@ -64,14 +65,16 @@ class Line {
     return true;
   }
 
-  // Until fewer than `max_waiting` pieces are made and not taken; false after an error.
+  // Waits until fewer than `max_waiting` pieces are made and not taken. Returns false after an
+  // error.
   bool wait_for_room(int64_t max_waiting) {
     std::unique_lock lock(take_mutex_);
     room_.wait(lock, [&] { return num_made_ - num_taken_ < max_waiting || error_; });
     return !error_;
   }
 
-  // Whoever brings the piece that is next takes it and all that waited for it.
+  // Stores a finished piece. The thread that brings the next piece in order takes that piece and
+  // all stored pieces that follow it.
   void hand_over(Done done) {
     std::unique_lock lock(take_mutex_);
     waiting_.emplace(done.number, std::move(done));
@@ -106,7 +109,7 @@ class Line {
   int64_t num_made_ = 0;
   int64_t num_taken_ = 0;
   bool is_over_ = false;
-  bool is_last_alone_ = false;  // the piece that was made last
+  bool is_last_alone_ = false;  // refers to the most recently made piece
   bool is_taking_ = false;
   std::map<int64_t, Done> waiting_;
   std::exception_ptr error_;

@@ -6,14 +6,14 @@
 
 namespace fastsft {
 
-// A pipeline over pieces of work: read in order, processed in parallel, consumed in order.
+// Work in pieces that are made in order, processed in parallel and taken in order.
 class OrderedPipeline {
  public:
   virtual ~OrderedPipeline() = default;
 
-  // The steps of one piece. `make` runs on one thread at a time and in order, and returns null when
-  // there is no more; `work` runs in parallel; `take` again on one thread at a time, in the order
-  // of `make`. `poll` runs on the calling thread now and then.
+  // A piece passes three steps. `make` runs on one thread at a time, in order, and returns null at
+  // the end. `work` runs in parallel. `take` runs on one thread at a time, in the order of `make`.
+  // The calling thread calls `poll` between pieces.
   struct Piece {
     virtual ~Piece() = default;
   };
@@ -21,13 +21,13 @@ class OrderedPipeline {
   virtual void work(Piece& piece) = 0;
   virtual void take(Piece& piece) = 0;
   virtual void poll() {}
-  // True if a piece is so large that no other may be in memory at the same time.
+  // True if the piece is so large that no other piece may be in memory at the same time.
   virtual bool is_alone(const Piece&) const { return false; }
 };
 
-// Runs until `make` returns null and everything was taken. The exception of the first piece in
-// order is thrown again here, after all pieces before it were taken. `num_threads` 0 takes as many
-// as the machine has cores, eight at most; the calling thread is one of them.
+// Runs until `make` returns null and all pieces were taken. Rethrows the exception of the first
+// failed piece, after all earlier pieces were taken. `num_threads` includes the calling thread; 0
+// means the core count, at most eight.
 void run_in_order(OrderedPipeline& work, int num_threads);
 
 }  // namespace fastsft

@@ -6,7 +6,7 @@
 namespace fastsft {
 namespace {
 
-// Without the lines of a native backtrace.
+// Removes a native backtrace, which follows the first line.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace

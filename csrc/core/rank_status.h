@@ -9,10 +9,10 @@
 
 namespace fastsft {
 
-// The exit status when ranks lost each other, or one is stuck (docs/signals.md).
+// Exit status if ranks lost each other or a rank is stuck (docs/signals.md).
 inline constexpr int kExitPeerLost = 3;
 
-// Status line of this rank, for messages about ranks that lost each other.
+// The step, phase and last collective of this rank, for messages about lost ranks.
 class RankStatus {
  public:
   static RankStatus& instance();
@@ -20,7 +20,7 @@ class RankStatus {
   void set_rank(int rank, int world_size);
   void set_step(int64_t step);  // from 1; 0: no step yet
   void set_collective(std::string collective);
-  // "rank 1 of 3, step 7, backward, last collective: reduce_scatter block.3"
+  // Returns, for example, "rank 1 of 3, step 7, backward, last collective: reduce_scatter block.3".
   std::string text();
 
  private:
@@ -32,7 +32,7 @@ class RankStatus {
   std::atomic<const char*> phase_{"start"};
 };
 
-// Names the phase of the process until the end of the scope. `name` must outlive it.
+// Sets the process's phase until the scope ends. `name` must outlive the object.
 class ScopedPhase {
  public:
   explicit ScopedPhase(const char* name);
@@ -44,16 +44,16 @@ class ScopedPhase {
   const char* before_;
 };
 
-// Another rank failed; carries its message. RuntimeError in Python.
+// An error that another rank raised, with that rank's message. RuntimeError in Python.
 class PeerFailedError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Ranks lost each other: a peer died, a collective timed out or failed. RuntimeError in Python.
+// Ranks lost each other: a peer died, or a collective timed out or failed. RuntimeError in Python.
 class CollectiveError : public std::runtime_error {
  public:
-  // "<status>: <what> failed: <reason>; ..."
+  // Makes the message "<status>: <what> failed: <reason>; ...".
   CollectiveError(const std::string& what, const std::string& reason);
 };
 

@@ -9,8 +9,9 @@
 
 namespace fastsft {
 
-// Named factories that register themselves at load time; a duplicate name fails at import.
-// `Tag` has `static constexpr const char* kNoun` for messages ("model family", "chat template").
+// A registry of named values, which source files add at load time. A duplicate name fails at
+// import. `Tag` has `static constexpr const char* kNoun` for messages ("model family", "chat
+// template").
 template <typename Tag, typename Value>
 class Registry {
  public:

@@ -43,9 +43,10 @@ class Descriptor {
 };
 
 constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
-constexpr off_t kMostOfPointer = 1024;  // by the specification of Git LFS
+constexpr off_t kMostOfPointer = 1024;  // limit in the specification of Git LFS
 
-// A repository that was cloned without Git LFS has small texts in the places of its large files.
+// Throws for a Git LFS pointer: a repository cloned without Git LFS has these small text files
+// instead of its large files.
 void check_no_pointer(int descriptor, off_t size, const std::string& path,
                       const std::string& what) {
   if (size > kMostOfPointer) return;

@@ -20,29 +20,29 @@ namespace fastsft {
 namespace {
 
 constexpr int kMaxThreads = 8;
-constexpr size_t kGrain = 16;  // what a thread takes of a run in parts at a time
+constexpr size_t kGrain = 16;  // indices that a thread takes at a time in parallel_for
 
 }  // namespace
 
 bool prepare_exceptions() {
-  constexpr size_t kPlenty = 1024;  // of what __cxa_get_globals allocates, and cannot fail to
+  constexpr size_t kPlenty = 1024;  // more than the fatal allocation in __cxa_get_globals
   void* volatile const probe = std::malloc(kPlenty);
   if (probe == nullptr) return false;
   std::free(probe);
-  // Declared without side effects: an unused result would be a call that is left out.
+  // The probe and this result are volatile; otherwise the compiler would remove the calls.
   [[maybe_unused]] abi::__cxa_eh_globals* volatile const own = abi::__cxa_get_globals();
   return true;
 }
 
 namespace {
 
-// Where threads wait for each other before they work: until then nobody takes memory.
+// A meeting point of started threads: no thread works, or allocates memory, until all have started.
 struct Start {
   std::counting_semaphore<> reports{0};
   std::atomic<size_t> num_ready = 0;
   std::latch all{1};
 
-  // By each thread; false: it cannot work.
+  // Called by each started thread. Returns false if the thread cannot work.
   bool meet() {
     const bool is_ready = prepare_exceptions();
     num_ready += is_ready;
@@ -51,7 +51,7 @@ struct Start {
     return is_ready;
   }
 
-  // By whoever started `count` of them; how many will work.
+  // Called by the thread that started `count` threads. Returns how many threads will work.
   size_t release(size_t count) {
     for (size_t i = 0; i < count; ++i) reports.acquire();
     all.count_down();

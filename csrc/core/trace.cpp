@@ -22,7 +22,7 @@ void Recorder::start(size_t capacity, Clock* clock) {
   spans_.clear();
   capacity_ = capacity;
   clock_ = clock;
-  first_span_ = next_span_;  // numbers are not used again: spans open now belong to no recording
+  first_span_ = next_span_;  // spans that are open now belong to no recording
   order_ = dropped_ = 0;
   on_.store(true, std::memory_order_relaxed);
 }
@@ -48,7 +48,7 @@ int64_t Recorder::mark_of(Track track) {
 }
 
 uint64_t Recorder::begin(Track track, std::string name) {
-  if (!on()) return 0;  // before the lock, which `stop` holds while its clock waits
+  if (!on()) return 0;  // without the lock, which `stop` holds while it waits for the clock
   const std::lock_guard lock(mutex_);
   if (!on()) return 0;
   if (spans_.size() == capacity_) {

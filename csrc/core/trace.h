@@ -10,52 +10,53 @@
 
 namespace fastsft::trace {
 
-// Timeline of overlapping work, with one track for each kind.
+// The timeline's tracks: one per kind of work that may overlap others.
 enum class Track : uint8_t {
-  kHost,        // work of the calling thread; "synchronize ..." while it waits for the device
+  kHost,        // the calling thread; "synchronize ..." while it waits for the device
   kCompute,     // blocks, and the ops inside them
-  kGather,      // from the start of a collective to where its result may be used
-  kReduce,      // the same
-  kUpload,      // micro-batches to the device
-  kParameters,  // a unit's parameters are whole
-  kGradients,   // a unit's gradient is whole
+  kGather,      // all-gathers, from their start until the result may be used
+  kReduce,      // reductions, from their start until the result may be used
+  kUpload,      // uploads of micro-batches to the device
+  kParameters,  // times in which a unit's parameters are whole
+  kGradients,   // times in which a unit's gradient is whole
 };
 const char* track_name(Track track);
 
 struct RecordedSpan {
   Track track = Track::kHost;
   std::string name;
-  uint64_t began = 0, ended = 0;  // place in the order of all begins and ends, from 1; 0: not yet
-  int64_t begin_ns = 0, end_ns = 0;        // steady clock; a device's work in the device's time
-  int64_t begin_mark = -1, end_mark = -1;  // of the clock; -1: host time
+  uint64_t began = 0, ended = 0;     // position among all begins and ends, from 1; 0: not yet
+  int64_t begin_ns = 0, end_ns = 0;  // steady clock; on a device, the time of the device's work
+  int64_t begin_mark = -1, end_mark = -1;  // marks of the clock; -1: host time
 };
 
-// Reads the time of a device whose work is only enqueued.
+// Reads the time of work that is only enqueued on a device.
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Marks the point after all work enqueued so far. Does not wait.
+  // Marks the point after all work enqueued so far and returns the mark. Does not wait.
   virtual int64_t mark() = 0;
-  // Waits for that point and returns its time, in nanoseconds of the steady clock.
+  // Waits for a mark and returns its time in nanoseconds of the steady clock.
   virtual int64_t nanoseconds(int64_t mark) = 0;
 };
 
-// The spans of this process, the newest `capacity` of them. Costs one relaxed load when off.
+// Records the newest `capacity` spans of this process. Costs a relaxed load when off.
 class Recorder {
  public:
   static Recorder& instance();
   static bool on() { return on_.load(std::memory_order_relaxed); }
 
-  // Starts to record, without the spans of earlier recordings. `clock` (null: host time for all
-  // tracks) must live until `stop`.
+  // Starts a recording and drops earlier spans. `clock` must live until `stop`; null: all tracks
+  // use host time.
   void start(size_t capacity, Clock* clock);
-  // The finished spans in the order in which they began. Later `end`s are ignored.
+  // Ends the recording and returns its finished spans, ordered by begin. Later calls to `end` are
+  // ignored.
   std::vector<RecordedSpan> stop();
-  // Number of spans that newer ones pushed out since `start`.
+  // Returns how many spans were dropped since `start` because `capacity` was reached.
   uint64_t dropped() const { return dropped_; }
 
-  uint64_t begin(Track track, std::string name);  // the span's number, from 1; 0 when off
-  void end(uint64_t span);                        // 0 is ignored
+  uint64_t begin(Track track, std::string name);  // returns the span's number, from 1; 0 when off
+  void end(uint64_t span);                        // ignores 0
 
  private:
   int64_t mark_of(Track track);
@@ -68,15 +69,15 @@ class Recorder {
   Clock* clock_ = nullptr;
 };
 
-// Hooks of a profiler (NVTX) around the spans of the calling thread. Set before main by a source of
-// the CUDA build.
+// A profiler's hooks (NVTX) around the calling thread's spans. A CUDA source file sets them before
+// main.
 struct Ranges {
   void (*push)(const char* name) = nullptr;
   void (*pop)() = nullptr;
 };
 Ranges& outside_ranges();
 
-// Records from here to the end of the scope: "<what> <which>".
+// Records a span "<what> <which>" from here to the end of the scope.
 class Span {
  public:
   Span(Track track, std::string_view what, std::string_view which = {}) {

@@ -8,7 +8,7 @@ namespace {
 
 bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
-// Size of the well-formed character at `at`, 0 when there is none.
+// Returns the size of the well-formed character at `at`, or 0 if the bytes are not well-formed.
 size_t valid_char_size(std::string_view text, size_t at) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(text.data()) + at;
   const unsigned char lead = bytes[0];
@@ -26,7 +26,7 @@ size_t valid_char_size(std::string_view text, size_t at) {
   return overlong || surrogate || too_large ? 0 : size;
 }
 
-// Whether the eight bytes at `bytes` are all ASCII.
+// True if the eight bytes at `bytes` are all ASCII.
 bool is_ascii_block(const char* bytes) {
   uint64_t block;
   std::memcpy(&block, bytes, sizeof block);

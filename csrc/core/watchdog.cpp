@@ -50,7 +50,7 @@ void Watchdog::watch() {
   while (!stop_.wait_for(lock, std::chrono::nanoseconds(kPause), [this] { return stopped_; })) {
     const int64_t stopped = stopped_ns(steady_ns() - before, kPause);
     int64_t deadline = deadline_.load(std::memory_order_relaxed);
-    // A wait that begins or ends meanwhile has a deadline of its own.
+    // If a wait began or ended in the meantime, its deadline is already right.
     if (stopped > 0 && deadline != kNone) {
       deadline_.compare_exchange_strong(deadline, deadline + stopped);
     }

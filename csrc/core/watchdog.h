@@ -10,15 +10,16 @@
 
 namespace fastsft {
 
-// Ends the process if it waits too long for other ranks and nothing else would end it: one line on
-// stderr with the process's status, then kExitPeerLost without any cleaning up, because destructors
-// would wait for the same ranks. Time in which the whole process was stopped does not count.
+// Ends the process if it waits too long for other ranks and nothing else would end it. It prints
+// one line with the rank status to stderr and exits with kExitPeerLost, without cleanup, because
+// destructors would wait for the same ranks. Time during which the whole process was suspended does
+// not count.
 class Watchdog {
  public:
-  explicit Watchdog(double timeout_seconds);  // 0: never
+  explicit Watchdog(double timeout_seconds);  // 0: no timeout
   ~Watchdog();
 
-  // Marks that the calling thread waits for other ranks until the end of the scope. Not nested.
+  // Marks the calling thread as waiting for other ranks until the end of the scope. Not nested.
   class Wait {
    public:
     explicit Wait(Watchdog& watchdog);
@@ -42,16 +43,16 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Ends a process that is stuck anywhere: if its phase makes no progress for too long, writes one
-// line on stderr with its status, then exit status kExitPeerLost without any cleaning up, which
-// would wait for the same ranks. Every change of the status and every piece of a file that is
-// written is progress. Time in which the whole process was stopped does not count.
+// Ends a process that is stuck anywhere. If a phase makes no progress for too long, it prints one
+// line with the rank status to stderr and exits with kExitPeerLost, without cleanup, which would
+// wait for the same ranks. A change of the status or a written piece of a file is progress. Time
+// during which the whole process was suspended does not count.
 class PhaseDeadline {
  public:
   static PhaseDeadline& instance();
 
-  // Enters `phase`, which must make progress every `seconds`; 0: no limit. The first limit starts a
-  // thread.
+  // Enters `phase`, which must make progress every `seconds`; 0: no limit. The first call with a
+  // limit starts the thread.
   void enter(const std::string& phase, double seconds);
   void progress() noexcept;
 
@@ -67,15 +68,15 @@ class PhaseDeadline {
   std::thread thread_;
 };
 
-// The steady clock, in nanoseconds.
+// Returns the steady clock's time in nanoseconds.
 inline int64_t steady_ns() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
 
-// How long the whole process was stopped (SIGSTOP, a frozen container, a suspended machine) while a
-// thread of it waited: nanoseconds that the wait lasted longer than planned. 0 for the delay of a
-// busy machine. Time in which no thread could run counts for no deadline of this process.
+// Returns the nanoseconds for which the whole process was suspended (SIGSTOP, a frozen container, a
+// sleeping machine) while a thread waited: the time beyond the planned wait. Returns 0 for the
+// short delays of a busy machine. Deadlines do not count suspended time.
 inline int64_t stopped_ns(int64_t waited_ns, int64_t planned_ns) {
   constexpr int64_t kBusy = 2'000'000'000;
   const int64_t late = waited_ns - planned_ns;

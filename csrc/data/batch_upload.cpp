@@ -18,7 +18,7 @@ int64_t array_bytes(const std::vector<T>& values) {
   return static_cast<int64_t>(values.size() * sizeof(T) + kAlign - 1) / kAlign * kAlign;
 }
 
-// Calls `visit(array, tensor)` for every array of the batch, in the order in which they are packed.
+// Calls `visit(array, tensor)` for every array in the batch, in packing order.
 template <typename Visit>
 void for_each_array(const HostBatch& host, Batch& batch, const Visit& visit) {
   visit(host.input_ids, batch.input_ids);
@@ -31,7 +31,7 @@ void for_each_array(const HostBatch& host, Batch& batch, const Visit& visit) {
   visit(host.token_weights, batch.token_weights);
 }
 
-// Bytes of the arrays of a batch laid end to end, each beginning at a multiple of kAlign.
+// Returns the bytes that a batch's arrays take, laid end to end and each aligned to kAlign.
 int64_t packed_bytes(const HostBatch& batch) {
   int64_t bytes = 0;
   Batch unused;
@@ -40,7 +40,7 @@ int64_t packed_bytes(const HostBatch& batch) {
   return bytes;
 }
 
-// Writes them to `to`, which is aligned to kAlign.
+// Writes the batch's arrays to `to`, which is aligned to kAlign.
 void pack(const HostBatch& batch, std::byte* to) {
   Batch unused;
   for_each_array(batch, unused, [&](const auto& values, at::Tensor&) {
@@ -49,7 +49,8 @@ void pack(const HostBatch& batch, std::byte* to) {
   });
 }
 
-// The arrays as tensors inside `block` (uint8), beginning at byte `offset`, a multiple of kAlign.
+// Returns the batch's arrays as views into `block` (uint8), from byte `offset` on, which is aligned
+// to kAlign.
 Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
   Batch batch;
   batch.max_seqlen = host.max_seqlen;
@@ -68,16 +69,16 @@ Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
 
 int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches) {
   constexpr int64_t kArrays = 8;
-  // Ids, positions and, at worst, a boundary; positions, targets and weights of labels. The byte a
-  // token of `is_key` and the four of `token_keys`, which few batches have, find room in what
-  // BatchUpload takes more.
+  // Per token: id (8), position (4) and at worst an entry of cu_seqlens (4). Per label: position
+  // (8), target (8) and weight (4). `is_key` (1 byte a token) and `token_keys` (4) are rare; they
+  // fit in the extra quarter that BatchUpload allocates.
   return (8 + 4 + 4) * tokens + (8 + 8 + 4) * labels + batches * (kArrays * (kAlign - 1) + 4);
 }
 
 BatchUpload::BatchUpload(at::Device device) : device_(device), stream_(side_stream(device)) {}
 
-// The blocks are given back in the order of the current stream, which an upload may not have
-// reached.
+// Freeing the buffers is ordered on the current stream only, so the current stream first waits for
+// outstanding uploads.
 BatchUpload::~BatchUpload() {
   for (const Block& block : blocks_) {
     for (const auto& event : block.copied) block_quietly(event);
@@ -89,7 +90,7 @@ void BatchUpload::reserve(int64_t bytes, size_t batches) {
 }
 
 void BatchUpload::make_room(Block& block, int64_t bytes, size_t batches) {
-  for (const auto& event : block.copied) {  // the host block is written again
+  for (const auto& event : block.copied) {  // the host buffer is about to be overwritten
     if (!event.passed()) event.synchronize("upload");
   }
   while (block.copied.size() < batches) block.copied.emplace_back(device_);
@@ -98,7 +99,7 @@ void BatchUpload::make_room(Block& block, int64_t bytes, size_t batches) {
   const int64_t size = bytes + bytes / 4;
   block.host = at::empty({size}, options.pinned_memory(!device_.is_cpu()));
   block.device = device_.is_cpu() ? block.host : at::empty({size}, options.device(device_));
-  // Because the allocator may hand out memory that earlier work of the current stream still reads.
+  // The allocator may return memory that earlier work on the current stream still reads.
   block.free.clear();
   block.free.emplace_back(device_).record();
 }

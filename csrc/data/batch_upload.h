@@ -13,14 +13,14 @@
 
 namespace fastsft {
 
-// The most bytes that `batches` batches with that many tokens and labels in all take when they are
-// packed, each array from a multiple of 64 on.
+// Returns an upper bound on the bytes that `batches` packed batches take, given their total token
+// and label counts. Each array is aligned to 64 bytes.
 int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches);
 
-// Brings the micro-batches of a step to the device. They are packed into one page-locked block and
-// copied one by one on a stream of their own, so that a micro-batch travels while the one before it
-// is computed. Two blocks take turns: a step may be begun while the one before it is still running.
-// On the CPU the batches are views into the block.
+// Copies a step's micro-batches to the device. They are packed into one page-locked buffer and
+// copied one by one on a separate stream, so that a micro-batch is copied while the previous one is
+// computed. Two buffers alternate, so that a step may begin while the previous step is still
+// running. On the CPU the batches are views of the buffer.
 class BatchUpload {
  public:
   explicit BatchUpload(at::Device device);
@@ -28,23 +28,26 @@ class BatchUpload {
   BatchUpload(const BatchUpload&) = delete;
   BatchUpload& operator=(const BatchUpload&) = delete;
 
-  // Makes both blocks for steps of up to `bytes` (most_packed_bytes) in up to `batches` batches.
+  // Allocates both buffers for steps with at most `bytes` (most_packed_bytes) and `batches`
+  // batches.
   void reserve(int64_t bytes, size_t batches);
-  // Begins to copy all `batches`; the host does not wait, unless the step before last has not even
-  // begun on the device. The result is valid until the second `begin` after this one.
+  // Enqueues the copies for all `batches`. The host waits only if copies from the step before the
+  // last are still pending. The result is valid until the second `begin` after this call.
   std::vector<Batch> begin(std::span<const HostBatch> batches);
-  // What is enqueued from now on may read batch `index` of the last `begin`.
+  // Makes the current stream wait until batch `index` has been copied. The index refers to the last
+  // `begin`.
   void await(size_t index);
-  // The last computation that reads the batches has been enqueued.
+  // Allows the buffer to be overwritten. Call it after the last computation that reads the batches
+  // was enqueued.
   void finish();
 
-  int64_t nbytes() const;  // on the device
+  int64_t nbytes() const;  // bytes that both buffers take on the device
 
  private:
   struct Block {
     at::Tensor host, device;
-    std::vector<DeviceEvent> copied;  // one a micro-batch
-    std::vector<DeviceEvent> free;    // none or one: nothing reads `device` after it
+    std::vector<DeviceEvent> copied;  // one event per micro-batch
+    std::vector<DeviceEvent> free;    // at most one event: after it nothing reads `device`
   };
 
   void make_room(Block& block, int64_t bytes, size_t batches);

@@ -9,19 +9,20 @@
 namespace fastsft {
 namespace {
 
-// A set of whole numbers in [0, largest]; every call touches one word for each factor 64 of the
-// range.
+// A set of integers in [0, largest], as a bit tree with 64 children per node. A call touches one
+// word per level.
 class SpaceIndex {
  public:
   explicit SpaceIndex(int64_t largest);
 
   void insert(int64_t value);
   void erase(int64_t value);
-  // The smallest member that is at least `value`, or -1. `value` may be past `largest`.
+  // Returns the smallest member that is at least `value`, or -1. `value` may exceed `largest`.
   int64_t at_least(int64_t value) const;
 
  private:
-  std::vector<std::vector<uint64_t>> levels_;  // bit i of a level: word i below it is not empty
+  // bit i of a level is set if word i of the level below is not 0
+  std::vector<std::vector<uint64_t>> levels_;
 };
 
 SpaceIndex::SpaceIndex(int64_t largest) {
@@ -68,7 +69,7 @@ int64_t SpaceIndex::at_least(int64_t value) const {
 
 constexpr int32_t kNone = -1;
 
-// The open bins by the room that is left in them.
+// The open bins, indexed by their free space.
 class OpenBins {
  public:
   explicit OpenBins(int64_t capacity)
@@ -94,11 +95,11 @@ class OpenBins {
 
  private:
   SpaceIndex spaces_;
-  std::vector<int32_t> first_;  // by space
-  std::vector<int32_t> next_;   // by bin
+  std::vector<int32_t> first_;  // first bin with this free space
+  std::vector<int32_t> next_;   // next bin with the same free space
 };
 
-// The bin of every item, and how many bins there are.
+// The bin for every item, and the bin count.
 struct Assignment {
   std::vector<int32_t> bin_of;
   int32_t count = 0;
@@ -151,7 +152,7 @@ Packing pack_best_fit(std::span<const int64_t> lengths, int64_t capacity) {
     longest = std::max(longest, length);
     total += length;
   }
-  // Room past the sum of all lengths is never asked for: memory stays that of the items.
+  // No bin can need more than the sum of all lengths, so memory does not grow with `capacity`.
   const int64_t room = std::min(capacity, std::max<int64_t>(total, 1));
   const auto order = longest_first(lengths, std::min(longest, room));
   const Assignment assigned = assign(lengths, order, room);

@@ -6,7 +6,7 @@
 
 namespace fastsft {
 
-// Items in bins: those of bin b are items[offsets[b]] up to items[offsets[b + 1]].
+// Items packed into bins: bin b holds items[offsets[b]] to items[offsets[b + 1] - 1].
 struct Packing {
   std::vector<int32_t> items;
   std::vector<int64_t> offsets{0};
@@ -18,13 +18,13 @@ struct Packing {
   }
 };
 
-// Best fit decreasing: the longest item first, each into the fullest bin that has room. Every item
-// is in one bin; bins hold at most `capacity`, and an item longer than that has one to itself. Time
-// is linear. Fewer than 2^31 items. Throws std::invalid_argument for a negative length or a
-// capacity below 1.
+// Packs items by best-fit decreasing: the longest item first, each into the fullest bin that has
+// room. A bin holds at most `capacity`; a longer item gets its own bin. Takes linear time. Throws
+// std::invalid_argument for a negative length, a capacity below 1, or 2^31 items and more.
 Packing pack_best_fit(std::span<const int64_t> lengths, int64_t capacity);
 
-// Items in order of falling length, equal ones in their order; lengths above `largest` come first.
+// Returns the items ordered by falling length; equal lengths keep their order. Lengths above
+// `largest` are allowed but take longer to sort.
 std::vector<int32_t> longest_first(std::span<const int64_t> lengths, int64_t largest);
 
 }  // namespace fastsft

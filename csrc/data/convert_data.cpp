@@ -21,7 +21,7 @@ class ConvertWork : public InputWork<ConvertChunk> {
   ConvertSummary finish() {
     if (options_.as_array) sink_.write(summary_.num_written == 0 ? "[]\n" : "\n]\n");
     summary_.formats = walk_.formats();
-    for (auto& use : summary_.formats) std::erase(use.unused, "tools");  // they are written
+    for (auto& use : summary_.formats) std::erase(use.unused, "tools");  // tools are written too
     return std::move(summary_);
   }
 

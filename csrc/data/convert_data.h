@@ -9,30 +9,30 @@
 
 namespace fastsft {
 
-// Counts of a conversion: records = written + faults.
+// Counts from a conversion; num_records = num_written + num_faults.
 struct ConvertSummary {
-  std::vector<DataReport::FormatUse> formats;  // of the inputs
+  std::vector<DataReport::FormatUse> formats;  // data formats found in the inputs
   int64_t num_records = 0;
   int64_t num_written = 0;
-  std::vector<RecordError> faults;  // records that could not be written: the first kMaxFaults
+  std::vector<RecordError> faults;  // the first kMaxFaults records that could not be written
   int64_t num_faults = 0;
 };
 
 struct ConvertOptions {
   WrittenFormat format = WrittenFormat::kSharegpt;
-  bool as_array = false;  // one JSON array, else one record per line
+  bool as_array = false;  // one JSON array; otherwise one record per line
   int num_threads = 0;
 };
 
-// Where converted text and lines of --report_bad go, in order.
+// Receives the converted text and the --report_bad lines, in order.
 struct ConvertSink {
   std::function<void(const std::string& text)> write;
   std::function<void(const std::string& lines)> write_bad;
-  PollProgress poll;  // now and then, on the calling thread
+  PollProgress poll;  // called at intervals on the calling thread
 };
 
-// Reads inputs as label_data does and writes every record, or names it as a fault. Memory is
-// bounded as there.
+// Reads inputs as label_data does, and writes every record or reports it as a fault. Memory is
+// bounded as in InputWork.
 ConvertSummary convert_data(std::vector<DataInput> inputs, const ConvertOptions& options,
                             const ConvertSink& sink);
 

@@ -8,28 +8,29 @@
 
 namespace fastsft {
 
-// The stream that this thread gives its work on `device` to; none on the CPU, where work is done
-// when a call returns.
+// Returns this thread's current stream on `device`; nullopt on the CPU, which has no streams.
 std::optional<c10::Stream> current_stream(c10::Device device);
-// A second stream, for work that overlaps; none on the CPU.
+// Returns a second stream for overlapping work; nullopt on the CPU.
 std::optional<c10::Stream> side_stream(c10::Device device);
 
-// A point in the work given to a device. On the CPU every point has passed when it is recorded, and
-// the other methods do nothing.
+// A point in the work enqueued on a device. On the CPU an event has always passed, and the other
+// methods do nothing.
 class DeviceEvent {
  public:
   enum class Timing { kOff, kOn };
   explicit DeviceEvent(c10::Device device, Timing timing = Timing::kOff);
 
-  // After all work that `stream` has now; the current stream when none is given.
+  // Records the event after all work enqueued on `stream`, by default the current stream.
   void record(std::optional<c10::Stream> stream = std::nullopt);
-  // What `stream` is given from now on waits for the point; the host does not wait.
+  // Makes later work on `stream` wait for the event. The host does not wait.
   void block(std::optional<c10::Stream> stream = std::nullopt) const;
-  // The host waits: the only place where it does. The timeline says "synchronize <what>", also
-  // where nothing was left to wait for, so that a wait inside a step is seen on every device.
+  // Makes the host wait for the event; no other function does. The timeline shows "synchronize
+  // <what>" on every device, even if nothing is left to wait for, so that tests on a CPU find a
+  // wait inside a step.
   void synchronize(const char* what) const;
   bool passed() const;
-  // Milliseconds from `earlier` to here on the device's clock; both passed, both with timing.
+  // Returns the milliseconds from `earlier` to this event on the device's clock. Both events must
+  // have passed and have timing on.
   double milliseconds_since(const DeviceEvent& earlier) const;
 
  private:
@@ -37,7 +38,8 @@ class DeviceEvent {
   std::optional<c10::Event> event_;
 };
 
-// event.block() for destructors: on a device that has failed nothing is left to wait for.
+// Calls event.block() and ignores errors, for use in destructors: after a device failure there is
+// nothing left to wait for.
 void block_quietly(const DeviceEvent& event) noexcept;
 
 }  // namespace fastsft

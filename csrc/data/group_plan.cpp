@@ -31,7 +31,8 @@ int64_t count_of(std::span<const int64_t> counts, const ReferenceGroup& group) {
   return sum;
 }
 
-// whole: what is counted of the whole group.
+// Returns the number by which losses in one reference micro-batch are divided. `whole`: the target
+// or label count in the whole group; used by the global norms only.
 double divisor(const RowCounts& rows, const ReferenceGroup& group, size_t rank, size_t batch,
                LossNorm norm, int64_t whole) {
   const auto ranks = static_cast<double>(group.size());
@@ -51,7 +52,7 @@ double divisor(const RowCounts& rows, const ReferenceGroup& group, size_t rank, 
          static_cast<double>(batches.size()) * ranks;
 }
 
-// The conversations that teach something, in the reference's order, with their weights.
+// Adds the rows that have targets and their loss weights to `packing`, in the order of `group`.
 void add_conversations(const RowCounts& rows, const ReferenceGroup& group, LossNorm norm,
                        GroupPacking& packing) {
   const bool by_labels = norm == LossNorm::kGlobalLabels;

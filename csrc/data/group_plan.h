@@ -9,60 +9,65 @@
 
 namespace fastsft {
 
-// What a token loss of the group is divided by (docs/spec/trainer_semantics.md, sections 6 and 7).
+// Divisor of a step's token losses (docs/spec/trainer_semantics.md, sections 6 and 7).
 enum class LossNorm {
-  kGlobalTokens,  // the targets of the whole group on all ranks
-  kGlobalLabels,  // its labels before the shift: those of a row's first token too
-  kRankLabels,    // the labels of the rank's group, then the mean over ranks
-  kRankTokens,    // the targets of the rank's group, then the mean over ranks
-  kMicroBatch,    // the targets of the reference micro-batch, then the mean over micro-batches and
-                  // ranks
+  kGlobalTokens,  // target count in the group, over all ranks
+  kGlobalLabels,  // label count in the group before the shift, including each row's first token
+  kRankLabels,    // label count in the rank's group; then the mean over ranks
+  kRankTokens,    // target count in the rank's group; then the mean over ranks
+  // target count in the reference micro-batch; then the mean over micro-batches and ranks
+  kMicroBatch,
 };
 
-// "global_tokens", "global_labels" or "micro_batch"; std::invalid_argument otherwise.
+// Returns the divisor for a name: "global_tokens", "global_labels" or "micro_batch". Throws
+// std::invalid_argument for other names.
 LossNorm loss_norm(const std::string& name, bool average_tokens_across_devices);
 
-// The conversations of one optimizer step: [rank][reference micro-batch][row].
+// The rows in one optimizer step: [rank][reference micro-batch][row].
 using ReferenceGroup = std::vector<std::vector<std::vector<int64_t>>>;
 
-// One rank's share of an optimizer step without padding. A conversation carries its loss weight, so
-// it may move to any rank and micro-batch; those that teach nothing are left out.
+// One rank's work in an optimizer step without padding. Every conversation carries its loss weight,
+// so it may move to any rank and micro-batch. Conversations without targets are left out.
 struct GroupPlan {
-  std::vector<std::vector<int64_t>>
-      micro_batches;  // as many on every rank, at least one; empty ones allowed
-  std::vector<std::vector<double>> weights;  // parallel to micro_batches
-  int64_t num_targets = 0;                   // of the whole group
-  int64_t num_conversations = 0;             // likewise, those that teach nothing included
-  int64_t num_tokens = 0;                    // likewise
+  // Every rank has the same number of micro-batches, at least 1; some may be empty.
+  std::vector<std::vector<int64_t>> micro_batches;
+  std::vector<std::vector<double>> weights;  // [micro-batch][row], as micro_batches
+  int64_t num_targets = 0;                   // targets in the group, over all ranks
+  int64_t num_conversations = 0;  // conversations in the group, including those without targets
+  int64_t num_tokens = 0;         // tokens in the group, including conversations without targets
 };
 
 struct PackOptions {
-  int64_t micro_batch_tokens = 0;  // of one micro-batch; a longer conversation gets its own
+  // micro-batch token budget; a longer conversation gets its own micro-batch
+  int64_t micro_batch_tokens = 0;
   PackCost cost;
 };
 
-// How all ranks share a group: `items` of [rank][micro-batch] are positions in `rows`, the
-// conversations that teach something.
+// Distribution of a group over all ranks. `rows` are the rows that have targets; `items` is indexed
+// [rank][micro-batch] and holds indices into `rows`.
 struct GroupPacking {
   std::vector<int64_t> rows;
-  std::vector<int64_t> lengths;  // parallel to rows
-  std::vector<int64_t> targets;  // likewise
-  std::vector<double> weights;   // likewise
+  std::vector<int64_t> lengths;  // token count for each entry in `rows`
+  std::vector<int64_t> targets;  // target count for each entry in `rows`
+  std::vector<double> weights;   // loss weight for each entry in `rows`
   StepPacking items;
   int64_t num_targets = 0;
   int64_t num_conversations = 0;
   int64_t num_tokens = 0;
 };
 
-// What is known of each row. Labels are counted before the shift, targets after it.
+// Token, target and label counts for each row in a data set. Labels are counted before the shift to
+// the next token, targets after it.
 struct RowCounts {
   std::span<const int64_t> lengths, targets, labels;
 };
 
-// Deterministic: every rank computes the same.
+// Distributes a group over ranks and micro-batches. Deterministic, so every rank computes the same
+// result.
 GroupPacking pack_group(const RowCounts& rows, const ReferenceGroup& group, LossNorm norm,
                         const PackOptions& options);
 
+// Returns one rank's micro-batches from a packing.
 GroupPlan plan_of_rank(const GroupPacking& packing, int64_t rank);
 
 }  // namespace fastsft

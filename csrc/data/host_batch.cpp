@@ -32,7 +32,7 @@ const GeneralRow& general_of(const TokenDataset& dataset, int64_t row) {
   return general == nullptr ? kNothing : *general;
 }
 
-// A general row token by token.
+// A general row's tokens, with positions and mask.
 class GeneralTokens {
  public:
   GeneralTokens(const TokenDataset& dataset, int64_t row, const BatchRules& rules)
@@ -49,14 +49,15 @@ class GeneralTokens {
   bool is_key(size_t i) const {
     return (row_.is_key.empty() || row_.is_key[i] != 0) && ids_[i] != masked_id_;
   }
-  // The end of the conversation that begins at `begin`.
+  // Returns the end of the conversation that begins at `begin`.
   size_t end_of(size_t begin) const {
     if (!rules_.find_packed || row_.has_mask || row_.positions.empty()) return size();
     size_t end = begin + 1;
     while (end < size() && row_.positions[end] == row_.positions[end - 1] + 1) ++end;
     return end;
   }
-  // Leaving tokens out brings the others nearer to each other.
+  // Returns true if masked tokens may be left out. With a sliding window shorter than the row,
+  // removing tokens would change which others lie inside the window.
   bool may_leave_out() const {
     return rules_.window == 0 || static_cast<int64_t>(size()) <= rules_.window;
   }
@@ -68,7 +69,7 @@ class GeneralTokens {
   int32_t masked_id_;
 };
 
-// labels: of the row, not shifted.
+// Adds a conversation. `labels`: the row's labels, not shifted.
 void add_conversation(const GeneralTokens& tokens, std::span<const int32_t> labels, size_t begin,
                       size_t end, double weight, BatchBuilder& builder) {
   const auto has_target = [&](size_t i) {
@@ -145,7 +146,7 @@ HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const in
 
 namespace {
 
-// splitmix64.
+// Returns the splitmix64 hash of a number.
 uint64_t mixed(uint64_t value) {
   value += 0x9e3779b97f4a7c15ull;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -185,7 +186,8 @@ void BatchBuilder::add_token(int64_t id, int32_t position, bool is_key) {
   if (!is_key && batch_.is_key.empty()) batch_.is_key.assign(batch_.input_ids.size(), 1);
   batch_.input_ids.push_back(id);
   batch_.positions.push_back(position);
-  // One token more than the flags: an empty list stays empty while all are keys.
+  // `input_ids` already holds this token, so an empty `is_key` stays empty while all tokens are
+  // keys.
   if (!is_key || !batch_.is_key.empty()) batch_.is_key.push_back(is_key);
   batch_.num_positions = std::max(batch_.num_positions, int64_t{position} + 1);
 }

@@ -8,61 +8,65 @@
 
 namespace fastsft {
 
-// A micro-batch without padding, on the host: conversations laid end to end, positions restart at
-// each. Everything that decides a shape or a launch is known here.
+// A micro-batch without padding on the host: conversations laid end to end, with positions that
+// restart at each. It holds all sizes, so that choosing shapes and kernels never waits for the
+// device.
 struct HostBatch {
-  std::vector<int64_t> input_ids;        // [tokens]
-  std::vector<int32_t> positions;        // [tokens]
-  std::vector<int32_t> cu_seqlens;       // [conversations + 1]
-  std::vector<uint8_t> is_key;           // [tokens], GeneralRow; empty where all are keys
-  std::vector<int32_t> token_keys;       // [tokens] if BatchRules::token_keys: random, but the same
-                                         // for a token of a row in every batch
-  std::vector<int64_t> label_positions;  // [labels]: tokens whose successor is learned
-  std::vector<int64_t> targets;          // [labels]: what it is learned as
-  std::vector<float> token_weights;      // [labels]: what multiplies its loss
-  int64_t max_seqlen = 0;                // the longest conversation
-  int64_t num_positions = 0;             // every position is below this
+  std::vector<int64_t> input_ids;   // [tokens]
+  std::vector<int32_t> positions;   // [tokens]
+  std::vector<int32_t> cu_seqlens;  // [conversations + 1]
+  std::vector<uint8_t> is_key;      // [tokens], as GeneralRow; empty if all tokens are keys
+  // [tokens] if BatchRules::token_keys: random numbers; a token of a row has the same number in
+  // every batch
+  std::vector<int32_t> token_keys;
+  std::vector<int64_t> label_positions;  // [labels]: index of the token before each target
+  std::vector<int64_t> targets;          // [labels]: target ids
+  std::vector<float> token_weights;      // [labels]: loss weights
+  int64_t max_seqlen = 0;                // tokens in the longest conversation
+  int64_t num_positions = 0;             // largest position + 1
 };
 
-// What a model makes of rows. A general row is one conversation, or one for each of the sequences
-// that its positions tell apart where `find_packed` and it has no attention mask: there a position
-// that is not the one before plus 1 begins another, as in transformers.
+// How a model reads rows. A general row is one conversation. If `find_packed` is set and the row
+// has no attention mask, it is split into its packed sequences: as in transformers, a position that
+// is not the previous position plus 1 begins a new sequence.
 struct BatchRules {
   int64_t vocab_size = 0;
-  int64_t window = 0;  // the smallest of the layers' windows, 0: none
+  int64_t window = 0;  // smallest sliding window among the layers; 0: no window
   bool find_packed = false;
   bool token_keys = false;
 };
 
-// `weights[i]` multiplies every token loss of conversation `rows[i]`. Conversations without a
-// target are left out, and tokens after the last target's predecessor are cut: attention is causal,
-// so nothing that is learned can see them. Masked tokens without a target are left out too, unless
-// a window counts them. Ids outside [0, vocab_size) throw std::invalid_argument.
+// Returns a batch with the tokens and targets in `rows`. `weights[i]` multiplies every token loss
+// in conversation `rows[i]`. Conversations without targets are left out. Because attention is
+// causal, tokens after a conversation's last target affect no loss and are cut off. Masked tokens
+// without a target are left out too, unless a sliding window counts them. Throws
+// std::invalid_argument for ids outside [0, vocab_size).
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                      std::span<const double> weights, const BatchRules& rules);
 
-// All tokens of `rows`, for logits: no labels.
+// Returns a batch with all tokens in `rows`, without labels, to compute logits.
 HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                                 const BatchRules& rules);
-// A batch of given ids, likewise.
+// Returns a batch with these conversations, without labels, to compute logits. `ids`: the
+// conversations end to end; `lengths`: their token counts.
 HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const int64_t> lengths,
                                 int64_t vocab_size);
 
-// Fills a HostBatch token by token. std::invalid_argument for ids outside [0, vocab_size).
+// Builds a HostBatch token by token. Throws std::invalid_argument for ids outside [0, vocab_size).
 class BatchBuilder {
  public:
   explicit BatchBuilder(int64_t vocab_size);
 
-  // A whole conversation at positions 0, 1, 2, ...
+  // Adds a whole conversation with positions 0, 1, 2, ...
   void add_tokens(std::span<const int32_t> ids);
   void add_tokens(std::span<const int64_t> ids);
-  // The next token of a conversation that `end_conversation` closes.
+  // Adds the next token of the current conversation, which `end_conversation` closes.
   void add_token(int64_t id, int32_t position, bool is_key);
   void end_conversation();
-  // That the logits of token `position` of the batch are compared with `target`.
+  // Adds a target: the logits of token `position` of the batch are compared with `target`.
   void add_label(int64_t position, int64_t target, double weight);
 
-  // That the tokens since the last call are of `row`: makes their keys.
+  // Generates token_keys for the tokens added since the last call, which must belong to `row`.
   void key_tokens(int64_t row);
 
   int64_t num_tokens() const { return static_cast<int64_t>(batch_.input_ids.size()); }

@@ -17,43 +17,44 @@
 
 namespace fastsft {
 
-// One file of a data set.
+// A data file.
 struct DataInput {
-  std::string name;  // begins the message of every fault
+  std::string name;  // every error message about this file begins with it
   ByteSource* source = nullptr;
   Share share;
-  size_t max_record = RecordReader::kMaxRecord;  // bytes of a record
-  bool has_places = true;  // bytes and lines of the text mean something to the user
+  size_t max_record = RecordReader::kMaxRecord;  // largest record size in bytes
+  // true if byte offsets and line numbers in the text mean something to the user
+  bool has_places = true;
   std::string format = kAutoFormat;
 };
 
-// A chunk, and everything that is needed to parse it.
+// A chunk with successive records, and everything needed to parse it.
 struct InputChunk : OrderedPipeline::Piece {
   const DataInput* input = nullptr;
-  size_t index = 0;  // of the input
+  size_t index = 0;  // input index
   FormatChoice format;
   RecordChunk chunk;
   std::vector<Conversation> records;
   UnusedFields unused;
 
-  // Fills in `records` and `unused`.
+  // Parses the chunk into `records` and `unused`.
   void parse();
 };
 
-// Reads inputs one after the other in chunks. The first chunk of an input determines its data
-// format.
+// Reads inputs one after the other in chunks. An input's first chunk determines its data format.
 class InputWalk {
  public:
   explicit InputWalk(std::vector<DataInput> inputs);
 
-  // False when there is no more.
+  // Reads the next chunk. Returns false after the last chunk.
   bool next(InputChunk& chunk);
-  // The name of a chunk's file; empty where there is only one.
+  // Returns the name of a chunk's file; "" if there is only one file.
   const std::string& file_of(const InputChunk& chunk) const;
-  // Counts a parsed chunk. Call in the order of the data.
+  // Adds a parsed chunk to the format statistics. Call in data order.
   void count(const InputChunk& chunk);
   const std::vector<DataReport::FormatUse>& formats() const { return formats_; }
-  // The same for labels: fields of tool calls count as used if the model's template reads them.
+  // Returns `formats()` for a labelling: a tool call's fields count as used if the model's template
+  // reads them.
   std::vector<DataReport::FormatUse> formats(const Labeller& labeller) const;
 
  private:
@@ -64,28 +65,29 @@ class InputWalk {
   std::vector<DataReport::FormatUse> formats_;
 };
 
-// How far the work on a data set has come.
+// Progress of the work on a data set.
 struct LabelProgress {
   int64_t num_bytes = 0;
   int64_t num_records = 0;
 };
 using PollProgress = std::function<void(const LabelProgress&)>;
 
-// Work on all chunks of a data set: chunks are read in order, processed in parallel and consumed in
-// order. `Chunk` is an InputChunk with results. Memory is bounded by the chunks under way.
+// Processes all chunks in a data set: chunks are read in order, processed in parallel and consumed
+// in order. `Chunk` is derived from InputChunk and holds results. Memory is bounded by the number
+// of chunks in progress.
 template <typename Chunk>
 class InputWork : public OrderedPipeline {
  public:
   explicit InputWork(std::vector<DataInput> inputs, PollProgress poll = {})
       : walk_(std::move(inputs)), poll_(std::move(poll)) {}
 
-  // Throws what `process`, `consume` or `poll` throws.
+  // Runs the work. Exceptions from `process`, `consume` and `poll` are passed on.
   void run(int num_threads) { run_in_order(*this, num_threads); }
 
  protected:
-  // Parses one chunk and fills in its results. Called in parallel.
+  // Parses a chunk and fills in its results. Called in parallel.
   virtual void process(Chunk& chunk) = 0;
-  // Takes the results. Called for one chunk at a time, in the order of the data.
+  // Takes a chunk's results. Called for one chunk at a time, in data order.
   virtual void consume(Chunk& chunk) = 0;
 
   InputWalk walk_;
@@ -119,14 +121,14 @@ class InputWork : public OrderedPipeline {
   } progress_;
 };
 
-// What a data set holds, without labels.
+// Data set size, counted without tokenizing.
 struct DataCounts {
   int64_t num_records = 0;
   int64_t num_messages = 0;
-  int64_t num_text_bytes = 0;  // of the messages' texts
+  int64_t num_text_bytes = 0;  // bytes in the messages' texts
 };
 
-// Reads and parses inputs as label_data does.
+// Counts the inputs' records and messages. The inputs are read and parsed as in label_data.
 DataCounts count_data(std::vector<DataInput> inputs, int num_threads);
 
 }  // namespace fastsft

@@ -28,8 +28,8 @@ class ItemReader {
  public:
   explicit ItemReader(const Item& item) : item_(item), size_(item.ids.size()) {
     while (size_ > 0 && !is_key(size_ - 1) && !is_learned(size_ - 1)) --size_;
-    // A label that nothing predicts is counted all the same (docs/spec/trainer_semantics.md,
-    // section 6).
+    // A label at position 0, which no token predicts, still counts as a label
+    // (docs/spec/trainer_semantics.md, section 6), so the row's beginning is kept.
     if (size_ > 0 && is_learned(0)) return;
     while (first_ < size_ && !is_key(first_) && !is_needed(first_)) ++first_;
   }
@@ -47,7 +47,7 @@ class ItemReader {
     return spans;
   }
 
-  // Nothing for a plain row.
+  // Returns the properties that differ from a plain row; nullopt for a plain row.
   std::optional<GeneralRow> general() const {
     GeneralRow row{.has_mask = item_.has_mask, .leading = static_cast<int64_t>(first_)};
     const bool has_other_labels =
@@ -81,7 +81,7 @@ class ItemReader {
     return !item_.mask || (i < item_.mask->size() && (*item_.mask)[i] != 0);
   }
   bool is_learned(size_t i) const { return item_.labels[i] != kIgnoredLabel; }
-  // Whether its logits have a target.
+  // Returns true if the logits of token `i` have a target.
   bool is_needed(size_t i) const { return i + 1 < size_ && is_learned(i + 1); }
   int64_t position(size_t i) const {
     return item_.positions ? (*item_.positions)[i] : static_cast<int64_t>(i);

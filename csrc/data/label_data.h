@@ -11,35 +11,36 @@
 
 namespace fastsft {
 
-// A data set's report, and the records that stop the run, which have no row.
+// The report on a data set, and the faulty records that stop the run. Like excluded records, faulty
+// records have no row.
 struct LabelSummary {
   DataReport report;
-  std::vector<RecordError> faults;  // the first kMaxFaults
+  std::vector<RecordError> faults;  // the first kMaxFaults faulty records
   int64_t num_faults = 0;
 };
 inline constexpr size_t kMaxFaults = 1000;
 
-// A chunk with its labels.
+// A chunk and its records' labels.
 struct LabelledChunk : InputChunk {
-  std::vector<LabelledRecord> labelled;  // one for each of `records`
-  std::string bad_records;               // lines of --report_bad
+  std::vector<LabelledRecord> labelled;  // one entry per record
+  std::string bad_records;               // --report_bad lines
 
   void parse_and_label(const Labeller& labeller);
 };
 
-// A data set tokenised and labelled in memory.
+// A data set that was tokenized and labelled in memory.
 struct LabelledData {
   TokenDataset dataset;
   LabelSummary summary;
-  std::string bad_records;  // lines of --report_bad
+  std::string bad_records;  // --report_bad lines
 };
 
 // Labels conversations that are in memory.
 LabelledData label_conversations(std::vector<Conversation> conversations, const Labeller& labeller);
 
-// Labels the records of several inputs, one after the other (InputWork), and gives the rows to
-// `sink` in order. `poll` is called on the calling thread now and then; an exception of it ends the
-// work.
+// Labels the records from several inputs, one after the other (InputWork), and passes the rows to
+// `sink` in order. `poll` is called at intervals on the calling thread; an exception it throws
+// stops the work.
 LabelSummary label_data(std::vector<DataInput> inputs, const Labeller& labeller, LabelSink& sink,
                         const PollProgress& poll);
 

@@ -6,16 +6,16 @@
 
 namespace fastsft {
 
-// Takes labelled rows in order.
+// Receives labelled rows in order.
 class LabelSink {
  public:
   virtual ~LabelSink() = default;
   virtual void add(const Example& example) = 0;
-  // Lines of --report_bad, each with its newline.
+  // Receives --report_bad lines, each with its newline.
   virtual void add_bad_records(const std::string& lines) = 0;
 };
 
-// Keeps them in memory.
+// Stores labelled rows in memory.
 class MemorySink : public LabelSink {
  public:
   void add(const Example& example) override { dataset.append(example); }

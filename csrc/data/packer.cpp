@@ -13,8 +13,8 @@ namespace {
 
 using Bins = std::vector<std::vector<int32_t>>;
 
-// The most expensive conversation first, each into the cheapest bin that has room; none when one
-// finds no room.
+// Assigns the most expensive conversation first, each to the cheapest bin that has room. Returns
+// nullopt if a conversation fits in no bin.
 std::optional<Bins> spread(std::span<const int64_t> lengths, size_t count, int64_t budget,
                            const PackCost& cost) {
   Bins bins(count);
@@ -36,10 +36,10 @@ std::optional<Bins> spread(std::span<const int64_t> lengths, size_t count, int64
   return bins;
 }
 
-// Items in bins that are padded to their longest: the longest item first, each bin the next ones,
-// as many as have room; number times longest is at most `capacity`, and an item longer than that
-// has a bin to itself. The fewest bins that such padding allows, and items of like length together.
-// Throws as pack_best_fit.
+// Packs items into bins that are padded to their longest item. Items are taken by falling length,
+// so that each bin holds items with similar lengths and the bin count is minimal. Item count times
+// longest length is at most `capacity`; a longer item gets its own bin. Throws
+// std::invalid_argument as pack_best_fit does.
 Packing pack_padded(std::span<const int64_t> lengths, int64_t capacity) {
   require(capacity >= 1, "expected a capacity of at least 1, got ", capacity);
   Packing packing;
@@ -68,7 +68,8 @@ Packing pack(std::span<const int64_t> lengths, int64_t budget, const PackCost& c
   return cost.padded ? pack_padded(lengths, budget) : pack_best_fit(lengths, budget);
 }
 
-// The packing with the smallest budget that needs no more bins: as even as budgets can make it.
+// Returns the packing into at most `count` bins with the smallest possible budget, which evens out
+// the bins.
 Bins level(std::span<const int64_t> lengths, size_t count, int64_t budget, const PackCost& cost) {
   int64_t low = 1, high = budget;
   while (low < high) {
@@ -98,8 +99,8 @@ double cost_of(std::span<const int32_t> items, std::span<const int64_t> lengths,
   return cost.padded ? largest * static_cast<double>(items.size()) : sum;
 }
 
-// Micro-batches of like cost are computed in the same round; within a round the most expensive goes
-// to the rank that has the least so far.
+// Assigns bins to ranks. Bins with similar costs are computed in the same round; within a round the
+// most expensive bin goes to the rank with the least cost so far.
 StepPacking deal(Bins bins, std::span<const int64_t> lengths, size_t ranks, const PackCost& cost) {
   std::vector<double> costs;
   for (const auto& bin : bins) costs.push_back(cost_of(bin, lengths, cost));

@@ -6,9 +6,9 @@
 
 namespace fastsft {
 
-// What computing a conversation costs, in any unit: its matrix products grow with its length, its
-// attention with the square. `padded`: a micro-batch is computed with all conversations as long as
-// its longest.
+// A conversation's computing cost, in any unit: matrix products grow linearly with its length,
+// attention with the square. `padded`: all conversations in a micro-batch are computed at the
+// longest conversation's length.
 struct PackCost {
   double linear = 1;
   double quadratic = 0;
@@ -20,21 +20,22 @@ struct PackCost {
   }
 };
 
-// Conversations (by their index in `lengths`) of [rank][micro-batch], as many micro-batches on
-// every rank.
+// Conversations, as indices into `lengths`, by [rank][micro-batch]. All ranks have the same
+// micro-batch count.
 using StepPacking = std::vector<std::vector<std::vector<int32_t>>>;
 
-// Cuts the conversations of one optimizer step over `ranks` and micro-batches: each in exactly one;
-// at most `micro_batch_tokens` tokens, with padding, in a micro-batch, a longer conversation alone
-// in one; as few micro-batches a rank as that allows; and cost even over the micro-batches that
-// ranks compute at the same time, and over ranks. The micro-batches of largest cost come first, so
-// that buffers grow once. At least one micro-batch, empty ones allowed. Inside one the order of
-// `lengths` is kept. Deterministic.
+// Distributes an optimizer step's conversations over `ranks` and micro-batches. A micro-batch has
+// at most `micro_batch_tokens` tokens, padding included; a longer conversation gets its own
+// micro-batch. The micro-batch count is the smallest possible, but at least 1 per rank; some
+// micro-batches may be empty. The cost is balanced between the micro-batches that ranks compute at
+// the same time, and between ranks. The most expensive micro-batches come first, so that buffers
+// grow only once. Conversations inside a micro-batch keep their order in `lengths`. Deterministic.
 StepPacking pack_step(std::span<const int64_t> lengths, int64_t ranks, int64_t micro_batch_tokens,
                       const PackCost& cost);
 
-// The time of a step is that of the most expensive micro-batch of each round, summed over rounds;
-// this is the share of it in which ranks work: 1 when every round is even.
+// Returns the fraction of a step's time in which ranks compute, 1 if the costs are even. In each
+// round every rank computes one micro-batch, and the most expensive one determines the round's
+// time.
 double balance(const StepPacking& packing, std::span<const int64_t> lengths, const PackCost& cost);
 
 }  // namespace fastsft

@@ -28,7 +28,7 @@ class SurveyWork : public InputWork<LabelledChunk> {
     chunk.parse_and_label(labeller_);
     for (size_t i = 0; i < chunk.records.size(); ++i) {
       if (chunk.labelled[i].faults.empty()) continue;
-      chunk.bad_records.clear();  // nobody reads them
+      chunk.bad_records.clear();  // a survey does not write these lines
       place_findings(chunk.chunk, chunk.records[i], chunk.input->name, chunk.labelled[i],
                      chunk.bad_records);
     }
@@ -80,7 +80,7 @@ namespace {
 
 constexpr const char* kStopped = "stopped";
 
-// SplitMix64's finaliser: a bijection, so that no two places have the same key.
+// Finaliser of SplitMix64. It is a bijection, so different indices get different keys.
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;

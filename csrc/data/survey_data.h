@@ -11,15 +11,17 @@
 
 namespace fastsft {
 
-// Selects the records of a data set to look at.
+// Selection of records for a survey.
 struct SurveyChoice {
-  int64_t count = 5;              // at most so many
-  std::optional<uint64_t> seed;   // random ones; without it the first
+  int64_t count = 5;  // largest record count
+  // seed for a random choice; without it the first records are chosen
+  std::optional<uint64_t> seed;
   std::optional<std::string> id;  // the record's id, or its number in its file
-  // An action ("dropped"; what became of the record or of a part of it), "stopped", or a remark.
+  // Name of an outcome or remark: an action on the record or on a part (such as "dropped"), a
+  // remark, or "stopped".
   std::optional<std::string> only;
 
-  // Throws std::invalid_argument for a negative count, and for a word that `only` cannot be.
+  // Throws std::invalid_argument for a negative count, or if `only` is no known name.
   void check() const;
 };
 
@@ -29,26 +31,26 @@ struct SurveyedRecord {
   Explanation explanation;
 };
 
-// Rows by a number of tokens.
+// Maps a token count to a row count.
 using TokenHistogram = std::map<int64_t, int64_t>;
 
-// Statistics of a whole labelled data set, without its rows. A record counts as often as its share
-// says.
+// Statistics on a whole labelled data set, without its rows. A record counts as often as its file's
+// weight says.
 struct Survey {
   LabelSummary summary;
-  TokenHistogram lengths;              // rows by tokens
-  TokenHistogram learned;              // rows by learned tokens
-  int64_t num_matching = 0;            // records that `id` and `only` allow, each once
-  std::vector<SurveyedRecord> chosen;  // in the order of the data
+  TokenHistogram lengths;              // row counts by row length
+  TokenHistogram learned;              // row counts by learned tokens
+  int64_t num_matching = 0;            // records that match `id` and `only`, each counted once
+  std::vector<SurveyedRecord> chosen;  // chosen records in data order
 };
 
-// Labels the records as label_data does and explains the chosen ones. Memory is bounded by chunks,
-// the chosen records and model_max_length. `poll` as label_data's.
+// Labels the records as label_data does, and explains the chosen records. Memory is bounded by the
+// chunks in progress, the chosen records and model_max_length. `poll`: as in label_data.
 Survey survey_data(std::vector<DataInput> inputs, const Labeller& labeller,
                    const SurveyChoice& choice, const PollProgress& poll);
 
-// Holds the chosen ones of the records that it is shown one after the other: those with the
-// smallest keys, which are their places in order, or random.
+// Chooses records from a stream. Keeps the records with the smallest keys; a key is the record's
+// index or, with a seed, a random number.
 class RecordChoice {
  public:
   explicit RecordChoice(const SurveyChoice& choice) : choice_(choice) {}
@@ -56,7 +58,7 @@ class RecordChoice {
   void show(const std::string& file, const LabelledRecord& labelled, Conversation& conversation);
 
   int64_t num_matching() const { return num_matching_; }
-  // The records in the order in which they were shown; nothing is left here.
+  // Moves the chosen records out, in the order in which they were shown.
   std::vector<SurveyedRecord> take();
 
  private:
@@ -69,7 +71,7 @@ class RecordChoice {
   const SurveyChoice& choice_;
   int64_t num_shown_ = 0;
   int64_t num_matching_ = 0;
-  std::map<uint64_t, Held> held_;  // by key
+  std::map<uint64_t, Held> held_;  // chosen records by key
 };
 
 }  // namespace fastsft

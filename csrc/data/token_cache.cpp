@@ -54,7 +54,8 @@ std::string_view text(const MappedFile& file, const TokenCacheTrailer& trailer, 
   return {bytes.data(), bytes.size()};
 }
 
-// What every read of a row relies on.
+// Throws DamagedCache unless the offsets begin at 0, never decrease and stop at `end`. All later
+// reads of rows rely on this.
 void check_offsets(const MappedFile& file, std::span<const int64_t> offsets, size_t end) {
   check(!offsets.empty() && offsets.front() == 0 &&
             std::is_sorted(offsets.begin(), offsets.end()) &&

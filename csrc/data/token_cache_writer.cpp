@@ -25,7 +25,8 @@ auto as_write_error(Call&& call) {
 
 }  // namespace
 
-// A file that grows: the cache itself for the ids, one next to it for each smaller section.
+// The file that a section grows in. The ids' file becomes the cache itself; the other sections have
+// temporary files next to it.
 class TokenCacheWriter::Part {
  public:
   Part(FileSystem& file_system, std::string path)
@@ -104,7 +105,7 @@ void TokenCacheWriter::discard() noexcept {
     try {
       if (file_system_.exists(path)) file_system_.remove_file(path);
     } catch (const std::exception&) {
-      // The error that led here is the one to hear of; the next run clears the file away.
+      // The caller reports the error that came first. The next run removes the file.
     }
   }
 }
@@ -146,7 +147,8 @@ void TokenCacheWriter::pad() {
   if (over != 0) file.write(std::span(kZeros).first(kTokenCacheAlignment - over));
 }
 
-// In blocks: the pages of a mapping would count as this process's memory.
+// Appends a section's temporary file to the cache. Reads in blocks, because a mapped file's pages
+// would count as this process's memory.
 void TokenCacheWriter::append_section(TokenCacheSection section, const std::string& path) {
   FileSource from(path, "part of the token cache");
   pad();
@@ -192,7 +194,7 @@ std::string TokenCacheWriter::finish(const std::string& key, const std::string& 
   const std::string path = join_path(directory_, key + ".tokens");
   file_system_.rename(file.path(), path);
   parts_[kIdsSection].reset();
-  // The directory is not synced: after a power cut the cache may be missing, and is made again.
+  // The directory is not synced: a cache lost in a power failure is built again.
   return path;
 }
 

@@ -12,26 +12,27 @@
 
 namespace fastsft {
 
-// The cache cannot be written (a full disk); the data may be sound.
+// Thrown if the cache cannot be written, for example on a full disk. The data set itself may be
+// sound.
 class CacheWriteError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Writes a token cache while rows arrive: the file takes its name when it is whole and durable, and
-// nothing is left of it otherwise, but for temporary files after a kill. Memory does not grow with
-// the data.
+// Writes a token cache row by row. The file gets its name when it is complete and durable. Without
+// a commit nothing is left, except temporary files if the process was killed. Memory does not grow
+// with the data.
 class TokenCacheWriter : public LabelSink {
  public:
-  // The directory must exist.
+  // `directory` must exist.
   TokenCacheWriter(FileSystem& file_system, const std::string& directory);
   ~TokenCacheWriter() override;
 
   void add(const Example& example) override;
   void add_bad_records(const std::string& lines) override;
-  // All lines so far, for a run that stops and leaves no cache.
+  // Returns all lines of --report_bad so far, for a run that stops without a cache.
   std::string read_bad_records();
-  // The path of the finished cache, `<directory>/<key>.tokens`.
+  // Finishes the cache `<directory>/<key>.tokens` and returns its path.
   std::string commit(const std::string& key, const std::string& report);
 
  private:
@@ -46,7 +47,7 @@ class TokenCacheWriter : public LabelSink {
 
   FileSystem& file_system_;
   std::string directory_;
-  std::string base_;  // of all temporary names
+  std::string base_;  // common prefix of the temporary names
   std::array<std::unique_ptr<Part>, kReportSection> parts_;
   TokenCacheTrailer trailer_;
   int64_t num_tokens_ = 0;
@@ -54,7 +55,7 @@ class TokenCacheWriter : public LabelSink {
   uint32_t checksum_ = 0;
 };
 
-// What temporary files of caches begin with.
+// Name prefix of temporary cache files.
 inline constexpr const char* kCacheTemporaryPrefix = ".fastsft-tmp-cache-";
 
 }  // namespace fastsft

@@ -11,7 +11,8 @@
 namespace fastsft {
 namespace {
 
-// Its bytes and how many there are, so that a list never passes for part of another.
+// Adds a list's length and bytes to a checksum. The length keeps two lists from being confused with
+// their concatenation.
 template <typename Value>
 uint32_t add_list(const std::vector<Value>& values, uint32_t sum) {
   const auto size = static_cast<int64_t>(values.size());
@@ -156,7 +157,8 @@ std::optional<MisplacedRow> first_misplaced(const TokenDataset& dataset, bool ta
 
 namespace {
 
-// Of the length and the last ids: chat templates begin all rows alike.
+// Hashes the length and the last ids. The first ids are the same in most rows, because a chat
+// template writes them.
 size_t hash_of(std::span<const int32_t> ids) {
   constexpr size_t kMost = 64;
   const auto last = ids.last(std::min(ids.size(), kMost));
@@ -171,7 +173,7 @@ bool is_same(const TokenSpan& one, const TokenSpan& other) {
 }  // namespace
 
 int64_t count_shared_rows(const TokenDataset& rows, const TokenDataset& others) {
-  std::unordered_multimap<size_t, int64_t> open;  // rows that were not found yet
+  std::unordered_multimap<size_t, int64_t> open;  // entries of `rows` not found in `others` yet
   std::vector<bool> has_length;
   for (int64_t row = 0; row < rows.size(); ++row) {
     const auto ids = rows.ids(row);

@@ -12,23 +12,25 @@
 
 namespace fastsft {
 
-// The label of positions that are not learned.
+// The label at positions that are not learned.
 inline constexpr int64_t kIgnoredLabel = -100;
 
-// Properties of a row besides ids and learned spans. An empty list means the default of plain rows.
+// A row's properties besides ids and learned spans. An empty list means the default, as in plain
+// rows.
 struct GeneralRow {
-  std::vector<int32_t> labels;     // [length], not shifted, read where learned; empty: the ids
-  std::vector<int32_t> positions;  // [length], of the rotary embedding; empty: 0, 1, 2, ...
-  std::vector<uint8_t> is_key;     // [length], 0: no token attends to this one; empty: all are keys
-  bool has_mask = false;           // it came with an attention mask
-  int64_t leading = 0;             // masked tokens in front that were left away
+  std::vector<int32_t> labels;  // [length], not shifted, read at learned positions; empty: the ids
+  std::vector<int32_t> positions;  // [length], for the rotary embedding; empty: 0, 1, 2, ...
+  std::vector<uint8_t> is_key;  // [length], 0: no token attends to this token; empty: all are keys
+  bool has_mask = false;        // true if the row came with an attention mask
+  int64_t leading = 0;          // number of masked tokens removed from the beginning
 };
 
-// The greatest position is below this: the table of rotary angles has an entry for each.
+// Positions must be below this limit: the table of rotary angles has an entry for each position.
 inline constexpr int64_t kMostPositions = int64_t{1} << 20;
 
-// The four flat arrays of a data set: 4 bytes a token and 8 a learned span, no padding. Row i has
-// ids [token_offsets[i], token_offsets[i + 1]) and spans likewise.
+// The flat arrays of a data set: 4 bytes per token and 8 per learned span, without padding. Row i
+// has ids [token_offsets[i], token_offsets[i + 1]) and
+// spans [span_offsets[i], span_offsets[i + 1]).
 struct TokenArrays {
   std::span<const int32_t> ids;
   std::span<const TokenSpan> spans;
@@ -36,50 +38,52 @@ struct TokenArrays {
   std::span<const int64_t> span_offsets;
 };
 
-// Tokenised conversations, in memory of its own or in a mapped file. Row i is the i-th record that
-// was not excluded. Rows without targets keep their index.
+// Tokenized conversations, in memory or in a mapped file. Row i is the i-th record that was not
+// excluded. Rows without targets keep their index.
 class TokenDataset {
  public:
   TokenDataset();
   TokenDataset(TokenDataset&&) = default;
   TokenDataset& operator=(TokenDataset&&) = default;
-  // Over arrays that are in `file`. `checksum` is what `checksum()` returns.
+  // Reads arrays inside the mapped `file`. `checksum`: the value that `checksum()` returns.
   TokenDataset(std::shared_ptr<const MappedFile> file, const TokenArrays& arrays, int32_t max_id,
                uint32_t checksum);
 
-  // The id of tokens that no token attends to, in every row: the pad id, where the rows' attention
-  // mask is `ids != pad id`. -1: none.
+  // The pad id, if the rows' attention mask is `ids != pad id`: no token attends to tokens with
+  // this id. -1: no such id.
   int32_t masked_id() const { return masked_id_; }
   void set_masked_id(int32_t id) { masked_id_ = id; }
 
-  // Not for a mapped data set: std::logic_error.
+  // Appends a row. Throws std::logic_error for a mapped data set.
   void append(const Example& example);
   void append(std::span<const int32_t> ids, std::span<const TokenSpan> learned);
-  // A row that is not plain; never part of a mapped file.
+  // Appends a row with other properties. A mapped file cannot hold such rows.
   void append(std::span<const int32_t> ids, std::span<const TokenSpan> learned, GeneralRow general);
 
   int64_t size() const { return static_cast<int64_t>(arrays_.token_offsets.size()) - 1; }
   int64_t num_tokens() const { return static_cast<int64_t>(arrays_.ids.size()); }
   bool is_mapped() const { return file_ != nullptr; }
-  // CRC-32C of all ids, spans, row ends and what is general: equal for equal data sets.
+  // Returns a CRC-32C over all rows. Equal data sets have equal checksums.
   uint32_t checksum() const;
-  // The largest id and label, or -1: a model's vocabulary must hold it.
+  // Returns the largest id or label, which must be inside the model's vocabulary; -1 if there are
+  // none.
   int32_t max_id() const { return max_id_; }
 
-  // `row` must be in [0, size()); std::invalid_argument otherwise.
+  // The following functions throw std::invalid_argument unless `row` is in [0, size()).
   std::span<const int32_t> ids(int64_t row) const;
   std::span<const TokenSpan> learned(int64_t row) const;
   int64_t length(int64_t row) const;
-  // Learned positions after the shift by one: position 0 has nothing before it and never counts
-  // (docs/spec/trainer_semantics.md, section 6).
+  // Returns the target count: learned positions after the shift to the next token. Position 0 has
+  // no token before it and never counts (docs/spec/trainer_semantics.md, section 6).
   int64_t num_targets(int64_t row) const;
-  // Number of labelled tokens, before the next-token shift.
+  // Returns the count of labelled tokens, before the shift to the next token.
   int64_t num_labels(int64_t row) const;
-  // What the row has next to ids and spans; null for a plain one.
+  // Returns the row's other properties; nullptr for a plain row.
   const GeneralRow* general(int64_t row) const;
-  // Rows whose positions tell packed sequences apart (BatchRules).
+  // Returns how many rows hold several packed sequences, which their positions separate
+  // (BatchRules).
   int64_t num_packed() const;
-  // Label of each token, kIgnoredLabel if it is not learned: [length], not shifted.
+  // Returns the label of each token, kIgnoredLabel if it is not learned: [length], not shifted.
   std::vector<int32_t> labels(int64_t row) const;
 
  private:
@@ -92,26 +96,27 @@ class TokenDataset {
   std::vector<TokenSpan> spans_;
   std::vector<int64_t> token_offsets_;
   std::vector<int64_t> span_offsets_;
-  std::map<int64_t, GeneralRow> general_;  // by row
+  std::map<int64_t, GeneralRow> general_;  // properties for the rows that are not plain
   std::shared_ptr<const MappedFile> file_;
-  TokenArrays arrays_;  // of the vectors, or inside the file
+  TokenArrays arrays_;  // views into the vectors above or into the file
 };
 
-// A row that a model does not take which counts positions itself: 0, 1, 2, ... from its first
+// A row unsuitable for a model that computes positions itself, as 0, 1, 2, ... from the row's first
 // token.
 struct MisplacedRow {
   int64_t row = 0;
-  bool begins_masked = false;  // no token attends to its first one; else it has other positions
+  // true: no token attends to its first token; false: it has other positions
+  bool begins_masked = false;
 };
 
-// The first such row of `dataset`; of those with a target where `targets_only`.
+// Returns the first such row in `dataset`. `targets_only`: ignore rows without targets.
 std::optional<MisplacedRow> first_misplaced(const TokenDataset& dataset, bool targets_only);
 
-// Throws std::invalid_argument unless the spans are in order, apart, not empty and inside a row of
-// `length` ids.
+// Throws std::invalid_argument unless the spans are ascending, separated, not empty and inside a
+// row of `length` ids.
 void check_learned(std::span<const TokenSpan> learned, int64_t length);
 
-// Number of rows of `rows` with labels that `others` has, too: the same ids and labels.
+// Counts the rows with labels in `rows` that also occur in `others`, with the same ids and labels.
 int64_t count_shared_rows(const TokenDataset& rows, const TokenDataset& others);
 
 }  // namespace fastsft

@@ -49,7 +49,7 @@ at::Tensor ActivationBuffers::get(Buffer buffer, int64_t layer) {
   at::Tensor& memory = copies[copy];
   const int64_t capacity = table_.capacity(row.in);
   if (!memory.defined() || memory.numel() < capacity) {
-    memory = at::Tensor();  // before the larger one comes
+    memory = at::Tensor();  // free the old memory before the larger allocation
     memory = at::empty({capacity}, at::TensorOptions().dtype(row.dtype).device(device_));
   }
   return memory.narrow(0, 0, row.numel()).view(row.sizes);
@@ -76,7 +76,7 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
                          const MicroBatchSize& shape, Pass pass)
     : layers_(1), hidden_copies_(2) {
   if (pass ==
-      Pass::kTraining) {  // a layer's copies are those of its number modulo how many there are
+      Pass::kTraining) {  // layer n uses copy n % layers_; only layers with a backward keep theirs
     const int64_t kept = c.num_layers - options.adapters.first_layer;
     if (options.recompute != Recompute::kBlock) layers_ = std::max<int64_t>(kept, 1);
     hidden_copies_ = std::max<int64_t>(kept + 1, 2);
@@ -139,7 +139,7 @@ void BufferTable::add_mlp(const ModelConfig& c, const BufferOptions& options, in
   if (options.recompute == Recompute::kNone) {
     add(Buffer::kPostNorm, Lifetime::kLayer, dtype, norm);
     add(Buffer::kActivated, Lifetime::kLayer, dtype, activated);
-  } else {  // made again in backward, each in the place of what the other half is done with
+  } else {  // recomputed in backward, in the memory of buffers that are free by then
     add(Buffer::kPostNorm, /*in=*/Buffer::kInputNorm, dtype, norm);
     add(Buffer::kActivated, /*in=*/Buffer::kGradQkv, dtype, activated);
   }

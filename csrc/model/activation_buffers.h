@@ -14,18 +14,18 @@
 
 namespace fastsft {
 
-// What a micro-batch is computed in.
+// The buffers that the computation of a micro-batch needs.
 enum class Buffer {
-  kHidden,  // the residual stream: before each block, and after the last one
-  // Of a block, in the order of its forward (decoder_block.h).
+  kHidden,  // hidden states before each block and after the last block
+  // A block's forward, in the order in which decoder_block.h computes it.
   kInputNorm,
   kInputRstd,
   kQkv,
-  kHeadRstd,  // of the norms of query and key
-  kRotated,   // query and key after norm and rope, where the model has such norms
+  kHeadRstd,  // rstd of the query and key norms
+  kRotated,   // query and key after norm and RoPE, in models with such norms
   kAttention,
   kLse,
-  kAttentionBranch,  // what attention gives, where a norm reads it before the stream
+  kAttentionBranch,  // output of attention before its branch norm
   kAttentionRstd,
   kProjected,
   kAttnResidual,
@@ -33,29 +33,29 @@ enum class Buffer {
   kPostRstd,
   kGateUp,
   kActivated,
-  kMlpBranch,  // likewise of the MLP
+  kMlpBranch,  // output of the MLP before its branch norm
   kMlpRstd,
-  // Of its backward.
-  kGradBranch,  // of a branch before its norm
-  kRecomputed,  // the block's result, which is made once more with its activations
-  // Of adapters: what A makes of each input (adapter_products.h), and a gradient of that.
+  // Backward of a block.
+  kGradBranch,  // gradient of a branch before its norm
+  kRecomputed,  // output of a block that backward computes again, a by-product
+  // Adapters: x A^T of each group (adapter_products.h) and its gradient.
   kQkvAdapters,
   kOutputAdapters,
   kGateUpAdapters,
   kDownAdapters,
   kGradAdapters,
-  kDropped,  // their input with some of it dropped, or a gradient of that
+  kDropped,  // an adapter's input after dropout, or the gradient of it
   kGradNormed,
   kGradAttention,
   kGradQkv,
-  // Of labelled tokens.
+  // Labelled tokens, for the loss.
   kLabelled,
   kLabelledNorm,
   kLabelledRstd,
   kGradLabelledNorm,
   kHeadAdapters,
   kGradHeadAdapters,
-  // Inside an op, and the embedding's noise.
+  // Temporary memory of an op, and the embedding's noise.
   kLogits,
   kScratch,
   kNoise,
@@ -63,53 +63,54 @@ enum class Buffer {
 };
 inline constexpr size_t kNumBuffers = static_cast<size_t>(Buffer::kCount);
 
-// How long a buffer's content is needed.
+// The time during which a buffer's content is needed.
 enum class Lifetime {
   kAbsent,  // never
-  kHidden,  // of one boundary between blocks, from forward to backward
-  kLayer,   // of one layer, from forward to backward
+  kHidden,  // from forward to backward; one buffer per boundary between blocks
+  kLayer,   // from forward to backward; one buffer per layer
   kBlock,   // while one block is computed
   kHead,    // while the loss is computed
   kOp,      // while one op runs
-  kNoise,   // while the embedding gets its noise, which few runs have: not planned
+  kNoise,   // while noise is added to the embedding; not in the memory plan, since rare
 };
 
-// A training pass keeps what backward needs; one without a backward needs two streams and one
-// layer.
+// A training pass keeps the activations that backward needs. A forward-only pass needs two hidden
+// states buffers and a single layer's activations.
 enum class Pass { kTraining, kForwardOnly };
 
 struct BufferRow {
-  Buffer in;  // in its own memory, or in that of another buffer: they are never needed at once
+  Buffer in;  // the buffer that owns the memory; buffers that share memory are never needed at once
   Lifetime lifetime = Lifetime::kAbsent;
   at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> sizes;  // [tokens, columns] and the like, for the table's micro-batch
+  std::vector<int64_t> sizes;  // for example [tokens, columns], for the table's micro-batch
 
   int64_t numel() const;
 };
 
-// What the sizes of all buffers follow from.
+// The options that determine all buffer sizes.
 struct BufferOptions {
-  at::ScalarType dtype = at::kFloat;  // of activations
+  at::ScalarType dtype = at::kFloat;  // dtype of activations
   Recompute recompute = Recompute::kSelective;
   at::DeviceType device = at::kCPU;
-  int64_t threads = 1;  // of ops on the CPU
+  int64_t threads = 1;  // threads that CPU ops use
   AdapterSizes adapters = {};
 };
 
-// Every buffer for micro-batches of up to `shape`: ActivationBuffers allocates from it, the memory
-// plan sums it.
+// All buffer sizes for micro-batches up to `shape`. ActivationBuffers allocates by this table, and
+// the memory plan sums it.
 class BufferTable {
  public:
   BufferTable(const ModelConfig& config, const BufferOptions& options, const MicroBatchSize& shape,
               Pass pass = Pass::kTraining);
 
   const BufferRow& operator[](Buffer buffer) const { return rows_[static_cast<size_t>(buffer)]; }
-  // Buffers that have memory of their own.
+  // Returns the buffers that own memory.
   std::vector<Buffer> owners() const;
-  // Of an owner: elements of the largest buffer in its memory, and how many such memories are held.
+  // For an owner: `capacity` returns the element count of its largest buffer, and `copies` how many
+  // times its memory exists.
   int64_t capacity(Buffer owner) const;
   int64_t copies(Buffer owner) const;
-  // Bytes of all copies of an owner, and of all owners of one lifetime.
+  // Return the bytes of an owner's copies, or of all owners with this lifetime.
   int64_t nbytes(Buffer owner) const;
   int64_t nbytes(Lifetime lifetime) const;
 
@@ -128,19 +129,19 @@ class BufferTable {
   int64_t layers_, hidden_copies_;
 };
 
-// The memory of a BufferTable. It grows to the largest micro-batch seen and is used again: after
-// warm-up a step allocates nothing large. All on one device. A buffer's content is what the last
-// user of its memory left.
+// The memory of a BufferTable, on one device. It grows to the largest micro-batch so far and is
+// reused, so after warm-up a step allocates nothing large. A buffer contains the values that the
+// last user of its memory wrote.
 class ActivationBuffers {
  public:
   ActivationBuffers(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
                     at::Device device, const AdapterSizes& adapters = {});
 
-  // Makes all memory of training for micro-batches of up to `shape`.
+  // Allocates all training memory for micro-batches of up to `shape`.
   void reserve(const MicroBatchSize& shape);
-  // The sizes of the following `get`s.
+  // Sets the sizes that later calls of `get` return.
   void begin(const MicroBatchSize& shape, Pass pass);
-  // With the sizes of its row. `layer` counts where the table has several copies of the buffer.
+  // Returns a buffer with its size in the table. `layer` selects a copy if the buffer has several.
   at::Tensor get(Buffer buffer, int64_t layer = 0);
   int64_t nbytes() const;
 
@@ -153,7 +154,7 @@ class ActivationBuffers {
   at::Device device_;
   AdapterSizes adapters_;
   BufferTable table_;
-  std::array<std::vector<at::Tensor>, kNumBuffers> memory_;  // of owners
+  std::array<std::vector<at::Tensor>, kNumBuffers> memory_;  // indexed by owner
 };
 
 }  // namespace fastsft

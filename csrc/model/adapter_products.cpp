@@ -18,7 +18,7 @@ at::Tensor columns_of(const Part& part, const at::Tensor& y) {
   return y.narrow(1, part.begin, part.b.rows);
 }
 
-// The A of one adapter.
+// Returns the rows of the group's A that belong to one adapter.
 ParamRef a_of(const AdapterRefs& refs, const Part& part) {
   return {.offset = refs.a.offset + part.first * refs.a.columns,
           .rows = part.b.columns,
@@ -41,7 +41,7 @@ at::Tensor memory_like(const AdapterDropout& dropout, const at::Tensor& x) {
   return dropout.memory.narrow(0, 0, x.numel()).view(x.sizes());
 }
 
-// What the adapter reads of x.
+// Returns `x` after the adapter's dropout.
 at::Tensor dropped(const AdapterDropout& d, const Part& part, const at::Tensor& x) {
   const at::Tensor result = memory_like(d, x);
   dropout(x, d.token_keys, d.probability, d.seed, part.number, result, 0.0);

@@ -7,27 +7,27 @@
 
 namespace fastsft {
 
-// Of the adapters of one group, with `products` [tokens, ranks] = scale * x A^T. Nothing here does
-// anything where the group has none.
+// Forward and backward of a group's adapters, with `products` [tokens, ranks] = scale * x A^T. All
+// functions are no-ops for a group without adapters.
 
-// Fills `products` from x [tokens, inputs]. With dropout every adapter reads x with a mask of its
-// own; without it one product reads x once.
+// Fills `products` from x [tokens, inputs]. With dropout every adapter reads x with its own mask;
+// without dropout one GEMM computes all adapters.
 void adapter_products(const AdapterRefs& refs, const PlaceWeights& weights,
                       const AdapterDropout& dropout, const at::Tensor& x,
                       const at::Tensor& products);
-// y += products B^T; y [tokens, columns of the group].
+// Adds products B^T to y [tokens, columns of the group].
 void add_adapters(const AdapterRefs& refs, const PlaceWeights& weights, const at::Tensor& products,
                   const at::Tensor& y);
-// From grad_y = d loss / d y: the gradients of A and B into the unit's, and `grad_products`
-// [tokens, ranks] = d loss / d (x A^T).
+// Computes, from grad_y = d loss / d y, the gradients of A and B in the unit's gradient, and
+// `grad_products` [tokens, ranks] = d loss / d (x A^T).
 void adapter_weights_backward(const AdapterRefs& refs, const PlaceWeights& weights,
                               const AdapterDropout& dropout, const at::Tensor& x,
                               const at::Tensor& products, const at::Tensor& grad_y,
                               const at::Tensor& grad_products, UnitGradient* gradient);
-// The part of it after B: scales `grad_products`, which is d loss / d products, and makes A's.
+// Computes only A's gradient. Scales `grad_products`, which must be d loss / d products.
 void adapter_a_backward(const AdapterRefs& refs, const AdapterDropout& dropout, const at::Tensor& x,
                         const at::Tensor& grad_products, UnitGradient* gradient);
-// grad_x += grad_products A.
+// Adds grad_products A to grad_x.
 void adapter_input_backward(const AdapterRefs& refs, const PlaceWeights& weights,
                             const AdapterDropout& dropout, const at::Tensor& grad_products,
                             const at::Tensor& grad_x);

@@ -20,7 +20,7 @@
 namespace fastsft {
 namespace {
 
-// The trained and the frozen unit of a layer together.
+// Prefetches the trained and the frozen unit of a layer.
 void prefetch(Strategy& strategy, const UnitPlace& place) {
   if (place.frozen) strategy.frozen().prefetch(*place.frozen);
   if (place.trained) strategy.prefetch(*place.trained);
@@ -38,7 +38,7 @@ void release(Strategy& strategy, const UnitPlace& place) {
   if (place.trained) strategy.release(*place.trained);
 }
 
-// Null if nothing of the layer is trained.
+// Returns null if nothing of the layer is trained.
 UnitGradient* whole_gradient(Strategy& strategy, const UnitPlace& place) {
   return place.trained ? &strategy.gradients().whole(*place.trained) : nullptr;
 }
@@ -51,8 +51,8 @@ MicroBatchSize shape_of(const Batch& batch) {
   return {batch.num_tokens(), batch.num_labels(), batch.max_seqlen};
 }
 
-// First size of the rope tables. They grow on demand: a long limit that no conversation reaches
-// costs nothing.
+// First length of the RoPE tables. They grow on demand, so a long maximum length that no
+// conversation reaches costs nothing.
 constexpr int64_t kFirstPositions = 4096;
 
 }  // namespace
@@ -117,7 +117,7 @@ void CausalLM::reserve(const MicroBatchSize& shape) {
   cover_positions(shape.longest);
   buffers_.reserve(shape);
   if (options_.device.is_cpu()) return;
-  // Leaves one free block in the caching allocator for the temporary memory of attention.
+  // Leaves a free block in the caching allocator for the temporary memory of attention.
   at::empty({plan_library_attention(config_, options_.dtype, shape,
                                     {.deterministic = at::globalContext().deterministicAlgorithms(),
                                      .use_cudnn = use_cudnn_})},
@@ -169,7 +169,7 @@ void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, const Tr
   const at::Tensor hidden = run_blocks(batch, strategy, &pass);
   // 2. Head and loss, and the gradient of the hidden states.
   const at::Tensor grad = head_and_loss(batch, strategy, pass, hidden, loss);
-  // 3. Blocks backward: each unit is gathered, and its gradient reduced, next to its neighbours.
+  // 3. Blocks backward. Gathers and reductions of neighbouring units overlap the computation.
   const ScopedPhase phase("backward");
   const BlockContext shared = context(batch, dropout_of(batch, &pass));
   const int64_t lowest = std::max<int64_t>(lowest_, 0);
@@ -209,11 +209,11 @@ at::Tensor CausalLM::head_and_loss(const Batch& batch, Strategy& strategy, const
   rms_norm(rows, std::nullopt, norm, config_.rms_norm_eps, std::nullopt, normed, rstd,
            config_.norm_offset);
   head_loss(batch, weights, pass, loss, {normed, grad_normed}, gradient);
-  const at::Tensor& grad_rows = normed;  // the head has read it
+  const at::Tensor& grad_rows = normed;  // the head does not need `normed` any more
   grad_rows.zero_();
   rms_norm_backward(grad_normed, rows, norm, rstd, grad_rows, head_.norm.gradient(gradient),
                     head_.norm.begin_write(gradient), /*recompute=*/false, config_.norm_offset);
-  at::Tensor grad = hidden;  // its labelled rows are copied, and nothing reads the others
+  at::Tensor grad = hidden;  // its memory is free: the labelled rows were copied
   grad.zero_();
   grad.index_copy_(0, batch.label_positions, grad_rows);
   if (!layout_.tied()) {
@@ -274,10 +274,10 @@ void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& w
   }
   block_backward(context, blocks_[index], weights, saved_[index], grad, gradient,
                  /*stops=*/layer == lowest_);
-  saved_[index] = {};  // else old buffers stay alive when the pool grows
+  saved_[index] = {};  // otherwise old buffers stay alive when the pool grows
 }
 
-// With tied weights, the gradient has the part of the head already.
+// With tied weights, the gradient already contains the head's part.
 void CausalLM::embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                              const at::Tensor& grad) {
   const UnitPlace& place = layout_.embedding();

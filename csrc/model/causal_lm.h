@@ -17,19 +17,19 @@
 
 namespace fastsft {
 
-// Choices of a CausalLM that do not change its results.
+// Options of a CausalLM that do not change its results.
 struct ComputeOptions {
-  at::ScalarType dtype;  // of the activations
-  at::Device device;     // of batches and parameters
+  at::ScalarType dtype;  // dtype of the activations
+  at::Device device;     // device of batches and parameters
   Recompute recompute;
-  int64_t max_positions = 0;  // of the longest conversation, 0: not known
+  int64_t max_positions = 0;  // tokens of the longest conversation; 0 if unknown
 };
 
-// A decoder-only language model as explicit forward and backward over flat units.
+// A decoder-only language model with explicit forward and backward over flat units.
 class CausalLM : public Model {
  public:
-  // std::invalid_argument for adapters that the model does not have, and for more positions than
-  // its frequencies hold for.
+  // Throws std::invalid_argument for adapters that the model does not have, and for more positions
+  // than its RoPE frequencies support.
   CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
            const ComputeOptions& options);
 
@@ -63,10 +63,10 @@ class CausalLM : public Model {
   at::Tensor run_blocks(const Batch& batch, Strategy& strategy, const TrainingPass* pass);
   void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,
              const EmbeddingNoise& noise);
-  // Adds to `loss` and returns the gradient of `hidden`, in its memory.
+  // Adds to `loss`. Returns the gradient of `hidden`, which overwrites `hidden`.
   at::Tensor head_and_loss(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                            const at::Tensor& hidden, const at::Tensor& loss);
-  // Input of the head for labelled tokens, and its gradient.
+  // The head's input for labelled tokens, and its gradient.
   struct HeadRows {
     const at::Tensor &normed, &grad;
   };
@@ -76,23 +76,23 @@ class CausalLM : public Model {
                       UnitGradient* gradient, int64_t layer, const at::Tensor& grad);
   void embedding_backward_and_reduce(const Batch& batch, Strategy& strategy,
                                      const at::Tensor& grad);
-  // Returns x A^T of the head's adapters; undefined without them.
+  // Returns x A^T of the head's adapters; undefined without adapters.
   at::Tensor head_products(const PlaceWeights& weights, const at::Tensor& normed) const;
   BlockContext context(const Batch& batch, const AdapterDropout& dropout);
-  // No dropout in a forward pass alone (null).
+  // Returns the dropout of the adapters; none for a forward pass alone (`pass` null).
   AdapterDropout dropout_of(const Batch& batch, const TrainingPass* pass);
-  // Grows the rope tables if a position is beyond them.
+  // Grows the RoPE tables to at least `positions`.
   void cover_positions(int64_t positions);
   void make_rope(int64_t needed, int64_t spare);
 
   ModelConfig config_;
   ComputeOptions options_;
   bool use_cudnn_ = false;
-  double embedding_scale_;  // rounded to the dtype of the activations
+  double embedding_scale_;  // factor of the embedding, rounded to the activation dtype
   DecoderLayout layout_;
   HeadRefs head_;
   std::vector<BlockRefs> blocks_;
-  // The lowest layer that backward reaches; num_layers: none, -1: also the embedding.
+  // The lowest layer that backward reaches; num_layers: only the head, -1: also the embedding.
   int64_t lowest_ = -1;
   RopeTables rope_;
   ActivationBuffers buffers_;

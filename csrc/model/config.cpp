@@ -9,11 +9,12 @@ namespace {
 
 constexpr int64_t kMaxLayers = 100'000;
 
-// transformers makes the embedding with padding_idx; a negative one counts from the end.
+// Returns the embedding row of the padding token, as transformers resolves padding_idx; a negative
+// number counts from the end.
 int64_t padding_row(const ConfigFields& fields, int64_t vocab_size) {
   if (!fields.has("pad_token_id")) return -1;
   const double given = fields.number_or("pad_token_id", -1);
-  if (!(std::abs(given) < 1e9)) return -1;  // no row either
+  if (!(std::abs(given) < 1e9)) return -1;  // transformers has no such row
   const auto id = static_cast<int64_t>(given);
   return id < 0 ? id + vocab_size : id;
 }

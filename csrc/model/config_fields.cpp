@@ -5,7 +5,7 @@
 namespace fastsft {
 namespace {
 
-constexpr double kMaxSize = 2147483647;  // the product of two sizes fits an int64
+constexpr double kMaxSize = 2147483647;  // the product of two sizes must fit an int64
 
 }  // namespace
 
@@ -62,11 +62,11 @@ void ConfigFields::expect(const std::string& field, const Json& expected) const 
 
 namespace {
 
-// Qwen2Config's and Qwen3Config's defaults.
+// The default values of Qwen2Config and Qwen3Config.
 constexpr int64_t kDefaultWindow = 4096;
 constexpr int64_t kDefaultFirstLayer = 28;
 
-// Of both Gemma's configuration classes; a null stays one.
+// Default values of both Gemma configuration classes. An explicit null stays null.
 const Json kGemmaDefaults = {
     {"num_key_value_heads", 4}, {"head_dim", 256},   {"query_pre_attn_scalar", 256},
     {"sliding_window", 4096},   {"pad_token_id", 0}, {"tie_word_embeddings", true}};
@@ -101,7 +101,7 @@ std::vector<int64_t> parse_layer_windows(const ConfigFields& fields, int64_t num
     const bool given = fields.json().contains("sliding_window");
     window = given ? fields.positive_or("sliding_window", 0) : kDefaultWindow;
   }
-  // Not positive(): 0 makes every layer slide.
+  // positive() would reject 0, which means that all layers have a window.
   const double first = fields.number_or("max_window_layers", kDefaultFirstLayer);
   require(first >= 0 && first < 1e9, fields.where(), ": \"max_window_layers\" is ", first,
           ", expected 0 or more, a number of layers");
@@ -127,7 +127,7 @@ double softcap_of(const ConfigFields& fields, const std::string& name) {
 
 ModelConfig parse_gemma_fields(const Json& json, int64_t pattern) {
   Json read = json;
-  read.erase("hidden_act");  // not Gemma's name for it, and not read by transformers
+  read.erase("hidden_act");  // transformers reads "hidden_activation" for Gemma
   const ConfigFields fields(read);
   fields.expect("hidden_activation", "gelu_pytorch_tanh");
   ModelConfig config = parse_decoder_fields(fields);

@@ -10,8 +10,7 @@
 
 namespace fastsft {
 
-// Typed access to an object of config.json with errors that name the field. A null counts as
-// absent.
+// Typed access to a config.json object, with errors that name the field. A null counts as absent.
 class ConfigFields {
  public:
   explicit ConfigFields(const Json& json, std::string where = "config.json")
@@ -27,7 +26,7 @@ class ConfigFields {
   bool boolean_or(const std::string& field, bool fallback) const;
   std::string text_or(const std::string& field, const std::string& fallback) const;
   ConfigFields object(const std::string& field) const;
-  // The field must be absent, null or equal to `expected`.
+  // Throws unless the field is absent, null or equal to `expected`.
   void expect(const std::string& field, const Json& expected) const;
   const Json& json() const { return json_; }
   const std::string& where() const { return where_; }
@@ -39,29 +38,30 @@ class ConfigFields {
   std::string where_;
 };
 
-// Sizes, heads, epsilon, tying and rotation: what every family of the kind has. Biases, qk_norm and
-// windows are off; the activation must be silu.
+// Reads the fields of every Llama-like decoder: sizes, heads, epsilon, tied weights and RoPE.
+// Biases, qk_norm and windows are off; the activation must be silu.
 ModelConfig parse_decoder_fields(const ConfigFields& fields);
 
-// What several families, but not all, have in their config.json.
+// Fields that several families share.
 
-// `window` where "layer_types" says sliding_attention, else 0.
+// Returns each layer's window: `window` if "layer_types" says sliding_attention, otherwise 0.
 std::vector<int64_t> windows_of_types(const ConfigFields& fields, int64_t num_layers,
                                       int64_t window);
 
-// The windows of Qwen's layers: `sliding_window` where "layer_types" says sliding_attention, or,
-// without that list, from layer `max_window_layers` on; and only with `use_sliding_window`.
+// Returns the windows of Qwen layers: 0 unless `use_sliding_window` is true. A layer has the window
+// `sliding_window` if "layer_types" says sliding_attention, or, without that list, from layer
+// `max_window_layers` on.
 std::vector<int64_t> parse_layer_windows(const ConfigFields& fields, int64_t num_layers);
 
-// What Gemma 2 and Gemma 3 have in common. `json` is a config.json with the family's defaults
-// filled in. Layers are local (a window of `sliding_window` tokens) by "layer_types", or, without
-// that list, all but every `pattern`-th.
+// Reads the fields that Gemma 2 and Gemma 3 share. `json`: a config.json with the family's default
+// values. Layers with a window of `sliding_window` tokens follow from "layer_types"; without that
+// list, all layers except every `pattern`-th have the window.
 ModelConfig parse_gemma_fields(const Json& json, int64_t pattern);
 
-// A bound of scores or logits; null or absent: 0, none.
+// Returns the soft limit of scores or logits; 0 (no limit) if it is null or absent.
 double softcap_of(const ConfigFields& fields, const std::string& name);
 
-// `json` with what Gemma2Config and Gemma3TextConfig give keys that are absent.
+// Returns `json` with the default values of Gemma2Config and Gemma3TextConfig for absent keys.
 Json with_gemma_defaults(const Json& json);
 
 }  // namespace fastsft

@@ -56,8 +56,8 @@ class Block {
     gemm(a.attn_norm_out, weight(refs_.qkv), a.qkv, false, true, 0.0);
     add(refs_.qkv_bias, a.qkv);
     adapt(refs_.qkv_adapters, a.attn_norm_out, a.qkv_adapters, a.qkv);
-    // 3. Rotary embedding in place; with norms of query and key in a buffer that backward makes
-    // again
+    // 3. Rotary embedding in place. If there are query and key norms, rotated() fills a buffer
+    // instead, and backward fills that buffer again.
     if (!refs_.qk_norm) rotate(a.qkv, false);
     // 4. attn_out = softmax(q k^T * scale + mask) v, and its log-sum-exp for backward
     batch_attention(rotated(a), context_.batch, heads(), context_.use_cudnn, a.attn_out, a.lse);
@@ -86,7 +86,7 @@ class Block {
     adapt(refs_.down_adapters, a.activated, a.down_adapters, out);
   }
 
-  // `grad` is d loss / d out and becomes d loss / d attn_residual.
+  // Replaces `grad`, which is d loss / d out, by d loss / d attn_residual.
   void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient* gradient,
                     bool stops) const {
     if (context_.recompute_gate_up) recompute_gate_up(a);
@@ -110,7 +110,7 @@ class Block {
                   stops);
   }
 
-  // Overwrites gate_up with its gradient.
+  // Computes the down projection's backward and overwrites gate_up with its gradient.
   void down_backward(const BlockActivations& a, const at::Tensor& grad,
                      UnitGradient* gradient) const {
     if (!context_.keep_norm_outputs && !refs_.down_adapters.empty())
@@ -118,14 +118,14 @@ class Block {
     accumulate(gradient, refs_.down, grad, a.activated);
     const at::Tensor grad_adapters =
         adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
-    const at::Tensor& grad_activated = a.activated;  // its values are used up
+    const at::Tensor& grad_activated = a.activated;  // overwrites values that are used up
     gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
     adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
                            grad_activated);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up, /*recompute=*/false, config_.gelu);
   }
 
-  // `grad` is d loss / d attn_residual and becomes d loss / d input.
+  // Replaces `grad`, which is d loss / d attn_residual, by d loss / d input.
   void attention_backward_into(const BlockActivations& a, const at::Tensor& grad,
                                UnitGradient* gradient, bool stops) const {
     const at::Tensor grad_attn_out = buffer(Buffer::kGradAttention);
@@ -140,14 +140,14 @@ class Block {
     gemm(grad_output, weight(refs_.output), grad_attn_out, false, false, 0.0);
     adapter_input_backward(refs_.output_adapters, weights_, context_.dropout, grad_adapters,
                            grad_attn_out);
-    // 2. Attention and rotary embedding: rotating by the negative angle is its transpose
+    // 2. Attention and rotary embedding: the transpose of a rotation has the negative angle
     batch_attention_backward(grad_attn_out, rotated(a), a.attn_out, a.lse, context_.batch, heads(),
                              context_.use_cudnn, grad_qkv);
     rotate(grad_qkv, true);
     // 3. Norms of query and key
     if (refs_.qk_norm) {
       const ParamRef& ref = *refs_.qk_norm;
-      // rotated() has left the rstd of the heads.
+      // rotated() wrote the rstd of the heads.
       qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
                        config_.num_key_value_heads, ref.gradient(gradient),
                        ref.begin_write(gradient), config_.norm_offset);
@@ -160,8 +160,8 @@ class Block {
 
  private:
   at::Tensor weight(const ParamRef& ref) const { return ref.view(weights_); }
-  // True if the op before the matrix recomputes the matrix' input in its own backward. With
-  // adapters it cannot: they read that input earlier.
+  // True if the preceding op recomputes the matrix's input in its own backward. Adapters read that
+  // input earlier, so then it is false.
   bool recomputes(const ParamRef& matrix, const AdapterRefs& adapters) const {
     return !context_.keep_norm_outputs && matrix.trained && adapters.empty();
   }
@@ -176,7 +176,7 @@ class Block {
              config_.norm_offset);
   }
 
-  // Returns attn_out Wo^T, which is added to the hidden states.
+  // Returns attn_out Wo^T, the term that is added to the hidden states.
   at::Tensor attention_result(const BlockActivations& a) const {
     const at::Tensor projected = buffer(Buffer::kProjected);
     const at::Tensor& product = refs_.attention_norm ? a.attention_branch : projected;
@@ -220,7 +220,7 @@ class Block {
     return config_.branch_norms ? buffer(name, layer) : at::Tensor();
   }
 
-  // [tokens, ranks], in a buffer that has room for the most ranks of all layers.
+  // Returns the part [tokens, ranks] of a buffer that has room for the largest rank in any layer.
   at::Tensor adapter_buffer(const AdapterRefs& refs, Buffer name, int64_t layer) const {
     if (refs.empty()) return {};
     const at::Tensor whole = buffer(name, layer);
@@ -249,8 +249,8 @@ class Block {
     if (bias) add_bias(x, weight(*bias));
   }
 
-  // Returns the input of attention. Norms of query and key cannot be undone in the saved result:
-  // with them the projections are saved, and backward calls this again.
+  // Returns the input of attention. Query and key norms cannot be undone, so in models with them
+  // the projections are saved, and backward calls this function again.
   at::Tensor rotated(const BlockActivations& a) const {
     if (!refs_.qk_norm) return a.qkv;
     const at::Tensor result = buffer(Buffer::kRotated);
@@ -266,7 +266,7 @@ class Block {
          config_.num_heads + config_.num_key_value_heads, inverse);
   }
 
-  // The gradient of a weight used as y = x W^T.
+  // Accumulates the gradient of a weight used as y = x W^T.
   static void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
                          const at::Tensor& x) {
     if (!ref.trained) return;
@@ -279,14 +279,15 @@ class Block {
     bias_backward(grad_y, bias->view(*gradient), bias->begin_write(gradient));
   }
 
-  // Input and output of a norm.
+  // The input and output of a norm.
   struct Normed {
     const at::Tensor &x, &normed, &rstd;
     const at::Tensor& adapters;  // normed A^T
     bool is_recomputed;          // `normed` was computed again in this backward
   };
 
-  // Backward of y = rms_norm(x) W^T. Adds to `grad`, the gradient of x, unless that `stops`.
+  // Computes the backward of y = rms_norm(x) W^T. Adds to `grad`, the gradient of x, unless
+  // `stops`.
   void norm_backward(const Normed& a, const ParamRef& ref, const ParamRef& matrix,
                      const AdapterRefs& adapters, const at::Tensor& grad_y, const at::Tensor& grad,
                      UnitGradient* gradient, bool stops) const {
@@ -333,7 +334,7 @@ void block_backward(const BlockContext& context, const BlockRefs& refs, const Pl
   const bool through_attention = !stops || refs.trains_attention;
   block.mlp_backward(saved, grad, gradient, !through_attention);
   if (through_attention) block.attention_backward_into(saved, grad, gradient, stops);
-  // Parts of a group that never change have no gradient.
+  // Constant tensors of a trained group get a zero gradient.
   for (const ParamRef& ref : refs.held) ref.view(*gradient).zero_();
 }
 

@@ -8,7 +8,8 @@
 namespace fastsft {
 namespace {
 
-// splitmix64: the CPU's generator reads 32 bits of its seed, so that neighbours must differ there.
+// Mixes by splitmix64. The CPU's generator reads only 32 bits of its seed, so neighbouring seeds
+// must differ in them.
 uint64_t mixed(uint64_t value) {
   value += 0x9e3779b97f4a7c15ull;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;

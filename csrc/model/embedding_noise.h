@@ -6,21 +6,20 @@
 
 namespace fastsft {
 
-// Noise on the embeddings in training (NEFTune): every value gets a number from the uniform
-// distribution over [-magnitude, magnitude). `seed` decides all of them.
+// NEFTune noise on the embeddings in training: a uniform random number from [-magnitude, magnitude)
+// is added to every value. `seed` determines all numbers.
 struct EmbeddingNoise {
-  double magnitude = 0;  // 0: none
+  double magnitude = 0;  // 0: no noise
   uint64_t seed = 0;
 
-  // Of micro-batch `index` of the step that this is the noise of.
+  // Returns the noise for micro-batch `index` from a step's noise.
   EmbeddingNoise of_micro_batch(size_t index) const;
 };
 
-inline constexpr int64_t kNoiseRows = 256;  // drawn at a time
+inline constexpr int64_t kNoiseRows = 256;  // rows of noise that are drawn at a time
 
-// Adds the noise to `rows` [tokens, hidden] in place, in blocks of `scratch` [rows, hidden]
-// float32, on the current stream. torch's generator of the device, seeded by noise.seed, fills
-// block by block.
+// Adds the noise to `rows` [tokens, hidden] in place, on the current stream. torch's generator of
+// the device, seeded by noise.seed, fills `scratch` [rows, hidden] float32 block by block.
 void add_embedding_noise(const EmbeddingNoise& noise, const at::Tensor& rows,
                          const at::Tensor& scratch);
 

@@ -16,7 +16,7 @@ ModelConfig parse_llama(const Json& json) {
 
 const bool kLlamaRegistered = FamilyRegistry::instance().add("llama", {parse_llama, "Llama"});
 
-// MistralConfig's defaults, where a key that is absent and one that is null differ.
+// Default values of MistralConfig for absent keys; an explicit null has another meaning.
 constexpr int64_t kMistralKeyValueHeads = 8;
 constexpr int64_t kMistralWindow = 4096;
 
@@ -34,7 +34,7 @@ ModelConfig parse_mistral(const Json& json) {
 const bool kMistralRegistered =
     FamilyRegistry::instance().add("mistral", {parse_mistral, "Mistral"});
 
-constexpr int64_t kQwen2KeyValueHeads = 32;  // Qwen2Config's, when the key is absent
+constexpr int64_t kQwen2KeyValueHeads = 32;  // Qwen2Config's value for an absent key
 
 ModelConfig parse_qwen2(const Json& json) {
   Json filled = json;
@@ -48,7 +48,7 @@ ModelConfig parse_qwen2(const Json& json) {
 
 const bool kQwen2Registered = FamilyRegistry::instance().add("qwen2", {parse_qwen2, "Qwen2"});
 
-// Qwen3Config's defaults, when the keys are absent.
+// Default values of Qwen3Config for absent keys.
 constexpr int64_t kQwen3KeyValueHeads = 32;
 constexpr int64_t kDefaultHeadDim = 128;
 
@@ -66,7 +66,7 @@ ModelConfig parse_qwen3(const Json& json) {
 
 const bool kQwen3Registered = FamilyRegistry::instance().add("qwen3", {parse_qwen3, "Qwen3"});
 
-// Phi3Config's defaults of keys that are absent.
+// Returns Phi3Config's default values for absent keys.
 const Json& defaults() {
   static const Json values = {{"rms_norm_eps", 1e-5},
                               {"pad_token_id", 32000},
@@ -75,7 +75,7 @@ const Json& defaults() {
   return values;
 }
 
-// Phi3Config takes "su" and "yarn" for longrope, whose names they were.
+// Renames "su" and "yarn" to longrope: they are its old names in Phi3Config.
 void rename_scaling(Json& json) {
   for (const char* field : {"rope_scaling", "rope_parameters"}) {
     if (!json.contains(field) || !json[field].is_object()) continue;
@@ -101,7 +101,7 @@ ModelConfig parse_phi3(const Json& json) {
 
 const bool kPhi3Registered = FamilyRegistry::instance().add("phi3", {parse_phi3, "Phi3"});
 
-// Gemma2Config's defaults, when the keys are absent; a null is no cap.
+// Values of transformers' Gemma2Config for absent keys. An explicit null turns the limit off.
 constexpr double kAttentionCap = 50;
 constexpr double kLogitCap = 30;
 
@@ -119,12 +119,12 @@ ModelConfig parse_gemma2(const Json& json) {
 
 const bool kGemma2Registered = FamilyRegistry::instance().add("gemma2", {parse_gemma2, "Gemma2"});
 
-// Gemma3TextConfig's defaults, when the keys are absent.
+// Default values of Gemma3TextConfig for absent keys.
 constexpr int64_t kPattern = 6;
 constexpr double kGlobalBase = 1e6;
 constexpr double kLocalBase = 1e4;
 
-// The two rotations as transformers 4 writes them, from transformers 5's "rope_parameters".
+// Converts transformers 5's "rope_parameters" to transformers 4's fields for the two layer kinds.
 Json with_flat_rope(Json json) {
   const ConfigFields fields(json);
   if (!fields.has("rope_parameters")) {
@@ -139,7 +139,7 @@ Json with_flat_rope(Json json) {
   }
   const ConfigFields local = both.object("sliding_attention");
   local.expect("rope_type", "default");
-  // Both are read first: a new key moves the others.
+  // Read both objects before adding keys: a new key may move the others in memory.
   const double local_base = local.number_or("rope_theta", kLocalBase);
   Json global = both.object("full_attention").json();
   json["rope_local_base_freq"] = local_base;
@@ -152,7 +152,8 @@ Json with_flat_rope(Json json) {
 ModelConfig parse_gemma3(const Json& json) {
   const Json filled = with_flat_rope(with_gemma_defaults(json));
   const ConfigFields fields(filled);
-  // transformers does not read the first, and would see the future with the second.
+  // Gemma 3 in transformers ignores attn_logit_softcapping, and with use_bidirectional_attention it
+  // attends to later tokens. Both are rejected.
   fields.expect("attn_logit_softcapping", Json());
   fields.expect("use_bidirectional_attention", false);
   const auto pattern = static_cast<int64_t>(fields.positive_or("sliding_window_pattern", kPattern));

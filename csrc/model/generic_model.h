@@ -7,9 +7,9 @@
 
 namespace fastsft {
 
-// Forward and backward of another library, over the units of a GenericModel. It gathers and
-// releases units of the strategy and reduces every unit once in forward_backward, in an order that
-// is the same on all ranks. Batches may be empty.
+// Another library's forward and backward over a GenericModel's units. The implementation gathers
+// and releases the strategy's units, and reduces every unit once in forward_backward, in the same
+// order on all ranks. Batches may be empty.
 class ModelCalls {
  public:
   virtual ~ModelCalls() = default;
@@ -20,15 +20,16 @@ class ModelCalls {
   virtual at::Tensor logits(const Batch& batch, Strategy& strategy) = 0;
 };
 
-// Units and sizes of a GenericModel.
+// The units and sizes of a GenericModel.
 struct GenericLayout {
-  // Trained and frozen units. The first of each stays gathered throughout a micro-batch.
+  // Trained and frozen units. The first unit of each list stays gathered during a whole
+  // micro-batch.
   std::vector<ParamUnit> units, frozen;
   int64_t vocab_size = 0;
   int64_t embedding_parameters = 0;
 };
 
-// A model whose forward and backward are another library's.
+// A model with the forward and backward of another library.
 class GenericModel : public Model {
  public:
   GenericModel(GenericLayout layout, std::unique_ptr<ModelCalls> calls)
@@ -40,11 +41,11 @@ class GenericModel : public Model {
   size_t resident_frozen_units() const override { return layout_.frozen.empty() ? 0 : 1; }
   int64_t vocab_size() const override { return layout_.vocab_size; }
   int64_t embedding_parameters() const override { return layout_.embedding_parameters; }
-  // Its layers are unknown, so masked tokens stay in the batch.
+  // Returns 1: the layers' windows are unknown, so masked tokens must stay in the batch.
   int64_t smallest_window() const override { return 1; }
 
   void reserve(const MicroBatchSize&) override {}
-  // std::invalid_argument for embedding noise, which is not supported.
+  // Throws std::invalid_argument for embedding noise, which is not supported.
   void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                         const at::Tensor& loss) override;
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,

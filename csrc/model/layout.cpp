@@ -49,14 +49,14 @@ std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
   return groups;
 }
 
-// What is trained of the model's own tensors.
+// Decides which of the model's own tensors are trained.
 class Selection {
  public:
   explicit Selection(const AdapterOptions& options)
       : all_(options.empty()), names_(options.trained.begin(), options.trained.end()) {}
 
-  // The matrices of a fused group must be trained as a whole; untrained vectors in a group are
-  // marked `held`.
+  // True if the group is trained. The matrices of a fused group must all be trained or all be
+  // frozen; untrained vectors in a trained group are marked `held`.
   bool trains(ParamGroup& group) {
     if (all_) return true;
     std::vector<ParamSlot*> left;
@@ -88,7 +88,7 @@ class Selection {
   std::set<std::string> names_, met_;
 };
 
-// The groups of a place come into a unit for what is trained and one for what is not.
+// Adds a unit with the trained groups and a unit with the frozen groups. Returns their indices.
 UnitPlace add_units(const std::string& name, std::vector<ParamGroup> groups,
                     std::vector<ParamGroup> adapters, Selection& selection,
                     std::vector<ParamUnit>& trained, std::vector<ParamUnit>& frozen) {
@@ -110,7 +110,7 @@ UnitPlace add_units(const std::string& name, std::vector<ParamGroup> groups,
   return place;
 }
 
-// Finds tensors in the two units of a place.
+// Finds tensors in the trained and the frozen unit of a UnitPlace.
 class Refs {
  public:
   Refs(const DecoderLayout& layout, const UnitPlace& place)

@@ -15,18 +15,19 @@
 
 namespace fastsft {
 
-// Parameters that are whole at the same time, as indices: one of `units`, one of `frozen_units`.
+// The trained and the frozen unit for the embedding, a block or the head, as indices into `units`
+// and `frozen_units`. They are gathered together.
 struct UnitPlace {
   std::optional<size_t> trained, frozen;
 };
 
-// Where the parameters of a decoder are. Its places are the embedding, the blocks, and at last head
-// and final norm; tied, the first place is [embedding, final norm] and there is no last one. What
-// is trained is in `units`, in the order of the places; without adapters that is everything. A
-// tensor that is fused with others is trained with them or not at all, unless it does not decay.
+// The units of a decoder: the embedding, the blocks, and last the final norm with the head. With
+// tied weights the first unit is [embedding, final norm], and there is no last unit. `units` has
+// the trained parameters, in this order; without adapters these are all parameters. Fused matrices
+// are trained together or not at all.
 class DecoderLayout {
  public:
-  // std::invalid_argument for adapters and names that the model does not have.
+  // Throws std::invalid_argument for adapters and names that the model does not have.
   explicit DecoderLayout(const ModelConfig& config, const AdapterOptions& adapters = {});
 
   const std::vector<ParamUnit>& units() const { return units_; }
@@ -35,10 +36,10 @@ class DecoderLayout {
   const UnitPlace& block(int64_t layer) const { return places_[static_cast<size_t>(layer) + 1]; }
   const UnitPlace& head() const { return tied_ ? places_.front() : places_.back(); }
   bool tied() const { return tied_; }
-  // Units that stay whole from the first forward to the last backward of a micro-batch.
+  // Returns how many units stay gathered from a micro-batch's first forward to its last backward.
   size_t resident_units() const { return tied_ && embedding().trained ? 1 : 0; }
   size_t resident_frozen_units() const { return tied_ && embedding().frozen ? 1 : 0; }
-  // "block.3": of a place, for messages.
+  // Returns a name for messages, such as "block.3".
   const std::string& name(const UnitPlace& place) const;
   int64_t num_parameters() const;
   int64_t num_trained_parameters() const;
@@ -51,17 +52,17 @@ class DecoderLayout {
   std::vector<UnitPlace> places_;
 };
 
-// Gathered flat parameters of one layer; an undefined tensor if the layer has no trained (or
-// frozen) unit.
+// Gathered flat parameters of a UnitPlace. A tensor is undefined if there is no trained (or frozen)
+// unit.
 struct PlaceWeights {
   at::Tensor trained, frozen;
 };
 
-// A matrix or vector inside a unit: one tensor, or a fused group beginning at `offset`.
+// A matrix or vector in a unit: a tensor, or a fused group that begins at `offset`.
 struct ParamRef {
   int64_t offset = 0;
   int64_t rows = 0;
-  int64_t columns = 0;  // 0: a vector of `rows`
+  int64_t columns = 0;  // 0: a vector with `rows` elements
   bool trained = true;
 
   at::Tensor view(const at::Tensor& flat) const { return form(flat.narrow(0, offset, numel())); }
@@ -71,7 +72,8 @@ struct ParamRef {
   at::Tensor view(const PlaceWeights& weights) const {
     return view(trained ? weights.trained : weights.frozen);
   }
-  // The gradient to write into, and how: UnitGradient::begin_write. None and 0 if it is frozen.
+  // Return the gradient to write and the beta of the write (UnitGradient::begin_write). None and 0
+  // if the parameter is frozen.
   std::optional<at::Tensor> gradient(UnitGradient* unit) const {
     return trained ? std::optional(view(*unit)) : std::nullopt;
   }
@@ -84,14 +86,14 @@ struct ParamRef {
   }
 };
 
-// The adapters of linears that read the same input.
+// The adapters of linears with the same input.
 struct AdapterRefs {
   struct Part {
     ParamRef b;         // [outputs, rank]
-    int64_t first = 0;  // of its ranks among those of the group
-    int64_t begin = 0;  // of its columns in the group's result
+    int64_t first = 0;  // position of its ranks among the group's ranks
+    int64_t begin = 0;  // position of its columns in the group's output
     double scale = 1;
-    uint32_t number = 0;  // AdapterPlace
+    uint32_t number = 0;  // as in AdapterPlace
   };
   ParamRef a;  // [ranks, inputs]
   std::vector<Part> parts;
@@ -99,36 +101,36 @@ struct AdapterRefs {
   bool empty() const { return parts.empty(); }
 };
 
-// The dropout of what adapters read (ops/dropout/dropout.h). `memory` holds the widest input.
+// Dropout of adapter inputs (ops/dropout/dropout.h). `memory` has room for the widest input.
 struct AdapterDropout {
-  double probability = 0;      // 0: none
-  int64_t seed = 0;            // of the step
+  double probability = 0;      // 0: no dropout
+  int64_t seed = 0;            // the step's seed
   at::Tensor token_keys = {};  // [tokens] int32
   at::Tensor memory = {};      // flat
 };
 
-// What a decoder block reads and writes, and how many tokens its attention sees (0: all).
+// The parameters of a decoder block, and its attention window in tokens (0: no window).
 struct BlockRefs {
-  ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: before the MLP
+  ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: the norm before the MLP
   std::optional<ParamRef> qkv_bias, output_bias, gate_up_bias, down_bias;
-  std::optional<ParamRef> qk_norm;  // [2, head_dim]: of the query heads, of the key heads
-  std::optional<ParamRef> attention_norm, mlp_norm;  // of what each adds to the stream
+  std::optional<ParamRef> qk_norm;                   // [2, head_dim]: query norm, key norm
+  std::optional<ParamRef> attention_norm, mlp_norm;  // branch norms, before the residual sum
   int64_t window = 0;
   AdapterRefs qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
-  std::vector<ParamRef> held = {};  // parts of trained groups that never change
-  bool trains_attention = true;     // something before the post norm is trained
+  std::vector<ParamRef> held = {};  // constant tensors of trained groups
+  bool trains_attention = true;     // a parameter before the post norm is trained
 };
 BlockRefs block_refs(const ModelConfig& config, const DecoderLayout& layout, int64_t layer);
 
 struct HeadRefs {
-  ParamRef embedding;         // in the embedding's place
-  ParamRef head;              // in the head's place; the embedding when tied
-  ParamRef norm;              // in the head's place
-  AdapterRefs adapters = {};  // likewise
+  ParamRef embedding;         // in the embedding's unit
+  ParamRef head;              // in the head's unit; the embedding if weights are tied
+  ParamRef norm;              // in the head's unit
+  AdapterRefs adapters = {};  // in the head's unit
 };
 HeadRefs head_refs(const ModelConfig& config, const DecoderLayout& layout);
 
-// The lowest layer that has something to train: -1 is the embedding, num_layers the head.
+// Returns the lowest layer with trained parameters; -1 means the embedding, num_layers the head.
 int64_t lowest_trained_layer(const ModelConfig& config, const DecoderLayout& layout);
 AdapterSizes adapter_sizes(const ModelConfig& config, const DecoderLayout& layout);
 

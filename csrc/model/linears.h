@@ -9,27 +9,27 @@
 
 namespace fastsft {
 
-// Linears that read the same input: their weights are one matrix here, by rows.
+// Linears with the same input. Their weights form one matrix here, concatenated by rows.
 enum class LinearGroup { kQkv, kOutput, kGateUp, kDown, kHead };
-// Those of a block, in the order of its forward.
+// A block's groups, in forward order.
 inline constexpr std::array kBlockLinearGroups = {LinearGroup::kQkv, LinearGroup::kOutput,
                                                   LinearGroup::kGateUp, LinearGroup::kDown};
 
 struct Linear {
-  const char* name;  // in its layer, or in the model: "self_attn.q_proj", "lm_head"
+  const char* name;  // in its layer or in the model, for example "self_attn.q_proj" or "lm_head"
   LinearGroup group;
   int64_t inputs, outputs;
 };
 
-// Of a block and the head, those of a group in the order of its rows.
+// Return all linears of a block and the head, or a group's linears in row order.
 std::vector<Linear> linears_of(const ModelConfig& config);
 std::vector<Linear> linears_of(const ModelConfig& config, LinearGroup group);
-int64_t outputs_of(const std::vector<Linear>& linears);  // of all together
+int64_t outputs_of(const std::vector<Linear>& linears);  // sum over all linears
 bool has_bias(const ModelConfig& config, LinearGroup group);
 
-// Operations of forward and backward of a conversation: 6 a token and matrix element, and 7 a pair
-// of tokens and query element for causal attention (2 + 5 products over half of the pairs). The
-// head counts for every token, which is right where most tokens are learned.
+// Returns the operations of a conversation's forward and backward: 6 per token and weight element,
+// and for causal attention 7 per pair of tokens and query element (2 + 5 GEMMs over half of the
+// pairs). The head counts for every token, which is right if most tokens have labels.
 PackCost conversation_cost(const ModelConfig& config);
 
 }  // namespace fastsft

@@ -14,9 +14,9 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kScores = int64_t{1} << 24;  // of a block of queries, all heads
+constexpr int64_t kScores = int64_t{1} << 24;  // scores at a time, over all heads
 
-// One conversation. K key heads with G query heads each, L tokens, D entries a head.
+// A conversation of the batch: K key heads with G query heads each, L tokens, D elements per head.
 class Conversation {
  public:
   Conversation(const AttentionHeads& heads, int64_t begin, int64_t length)
@@ -26,7 +26,8 @@ class Conversation {
   int64_t group() const { return heads_.num_heads / key_heads(); }
   int64_t block() const { return std::max<int64_t>(1, kScores / (heads_.num_heads * length_)); }
 
-  // [K * n, L, D] of [tokens, columns] as n heads for each key head from head `first` on.
+  // Returns `count` heads of [tokens, columns] from head `first` on, as [count, L, D]; `all` heads
+  // share the columns.
   at::Tensor rows(const at::Tensor& tensor, int64_t first, int64_t count, int64_t all) const {
     return tensor.narrow(0, begin_, length_)
         .view({length_, all, tensor.size(1) / all})
@@ -45,18 +46,19 @@ class Conversation {
   }
   at::Tensor lse(const at::Tensor& lse) const { return lse.narrow(1, begin_, length_); }
 
-  // Queries [first, first + count) of [H, L, D] as float32 [K, G * count, D].
+  // Converts queries [first, first + count) of [H, L, D] to float32 [K, G * count, D].
   at::Tensor grouped(const at::Tensor& per_head, int64_t first, int64_t count) const {
     return per_head.narrow(1, first, count)
         .to(at::kFloat)
         .reshape({key_heads(), group() * count, per_head.size(2)});
   }
-  // Back to [H, count, D].
+  // Converts back to [H, count, D].
   at::Tensor ungrouped(const at::Tensor& grouped, int64_t count) const {
     return grouped.view({heads_.num_heads, count, grouped.size(2)});
   }
 
-  // [count, seen] for queries from `first` on: which of the first `seen` keys each does not see.
+  // Returns a mask [count, seen] for the queries from `first` on; true for each of the first `seen`
+  // keys that is hidden from the query.
   at::Tensor hidden(const at::Tensor& is_key, int64_t first, int64_t count, int64_t seen) const {
     const auto options = is_key.options().dtype(at::kLong);
     const at::Tensor distance =
@@ -66,7 +68,7 @@ class Conversation {
     return hidden;
   }
 
-  // [K, G * count, seen]: -inf where hidden.
+  // Returns the scores [K, G * count, seen], with -inf for hidden keys.
   at::Tensor scores(const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& hidden) const {
     at::Tensor scores = at::bmm(query, key.transpose(1, 2)).mul_(heads_.scale);
@@ -74,14 +76,15 @@ class Conversation {
     per_query(scores, hidden).masked_fill_(hidden, -std::numeric_limits<float>::infinity());
     return scores;
   }
-  // Before probabilities(): d score / d (scale * q k^T); undefined without a cap.
+  // Returns d score / d (scale * q k^T); undefined without a soft limit. Call before
+  // probabilities().
   at::Tensor slopes(const at::Tensor& scores, const at::Tensor& hidden) const {
     if (heads_.softcap == 0) return {};
     at::Tensor slopes = scores.div(heads_.softcap).square_().neg_().add_(1.0);
     per_query(slopes, hidden).masked_fill_(hidden, 0.0);
     return slopes;
   }
-  // exp(scores - lse) in place; 0 where a query sees nothing. lse [H, count].
+  // Computes exp(scores - lse) in place; 0 if a query sees no key. lse [H, count].
   at::Tensor probabilities(const at::Tensor& scores, const at::Tensor& lse) const {
     const at::Tensor sum = lse.masked_fill(lse.isinf(), 0.0);
     return scores.sub_(sum.reshape({key_heads(), -1, 1})).exp_();

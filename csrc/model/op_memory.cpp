@@ -12,8 +12,8 @@ namespace {
 
 int64_t itemsize(c10::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-// Floats of the products y = x W^T of a layer, forward and both gradients; that of W is float32, or
-// as narrow as the rest.
+// Returns the scratch floats that a layer's GEMM y = x W^T needs in forward and for both gradients.
+// W's gradient is float32 or has the compute dtype.
 int64_t largest_product(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t outputs) {
   return std::max({cpu::gemm_floats(tokens, inputs, outputs, dtype),
                    cpu::gemm_floats(outputs, tokens, inputs, c10::ScalarType::Float),
@@ -28,15 +28,15 @@ int64_t block_products(const ModelConfig& c, c10::ScalarType dtype, int64_t toke
                    largest_product(dtype, tokens, c.intermediate_size, c.hidden_size)});
 }
 
-// The products of one chunk of logits, whose gradient has `dtype`.
+// Returns the scratch floats for a chunk of logits, whose gradient has `dtype`.
 int64_t head_products(const ModelConfig& c, c10::ScalarType dtype, int64_t rows) {
   return std::max({cpu::gemm_floats(rows, c.hidden_size, c.vocab_size, c10::ScalarType::Float),
                    cpu::gemm_floats(rows, c.vocab_size, c.hidden_size, dtype),
                    cpu::gemm_floats(c.vocab_size, rows, c.hidden_size, c10::ScalarType::Float)});
 }
 
-// Of the adapters of linears that read `inputs` columns. A's gradients and B's are products of all
-// ranks, or of one adapter's, which are fewer.
+// Returns the scratch floats for adapters on linears with `inputs` columns. Their GEMMs use all
+// ranks together or a single adapter's rank, so all smaller ranks are tried.
 int64_t adapter_products(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t rank,
                          int64_t outputs) {
   if (rank == 0) return 0;
@@ -72,7 +72,7 @@ int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64
 
 int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchSize& shape,
                      int64_t threads, const AdapterSizes& adapters) {
-  // The longest vector whose gradient is summed over tokens.
+  // The longest vector with a gradient that is summed over tokens.
   const int64_t widest =
       std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
                 c.mlp_bias ? 2 * c.intermediate_size : 0, c.qk_norm ? 2 * c.head_dim : 0});
@@ -87,15 +87,14 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
 
 int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchSize& shape, int64_t threads) {
   constexpr int64_t kQueryRows = 48;
-  const int64_t slopes = c.attention_softcap > 0 ? 1 : 0;  // of a row of scores
+  const int64_t slopes = c.attention_softcap > 0 ? 1 : 0;  // soft limit's slopes, a row
   return threads * shape.longest * 4 * (6 * c.head_dim + 2 * kQueryRows + slopes);
 }
 
 int64_t plan_library_attention(const ModelConfig& c, c10::ScalarType dtype,
                                const MicroBatchSize& shape, const LibraryOptions& options) {
-  constexpr int64_t kTile = 128, kMultiprocessors = 192;  // Hopper has 132, no GPU more than this
-  // Upper bound on padded rows, assuming that conversations have at least one tile (128 tokens) on
-  // average.
+  constexpr int64_t kTile = 128, kMultiprocessors = 192;  // upper limit; Hopper has 132
+  // Upper limit of the padded rows, if conversations have at least 128 tokens (a tile) on average.
   const int64_t padded = 2 * shape.tokens + kTile;
   const int64_t forward = shape.tokens * (itemsize(dtype) * c.query_size() + 4 * c.num_heads);
   const int64_t grouped = c.num_heads == c.num_key_value_heads ? 0 : 2 * c.query_size();

@@ -7,25 +7,25 @@
 
 namespace fastsft {
 
-// The sizes that a micro-batch's memory depends on.
+// The sizes that determine a micro-batch's memory.
 struct MicroBatchSize {
   int64_t tokens = 0;
-  int64_t labels = 0;   // tokens that carry a loss
-  int64_t longest = 0;  // conversation
+  int64_t labels = 0;   // tokens with a loss
+  int64_t longest = 0;  // tokens of the longest conversation
 };
 
-// float32 elements of the scratch that ops on the CPU compute in (ops/cpu/scratch.h).
+// Returns the float32 elements of the scratch memory for CPU ops (ops/cpu/scratch.h).
 int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchSize& shape,
                      int64_t threads, const AdapterSizes& adapters = {});
 
-// Bytes that attention on the CPU keeps in all threads together, not from torch's allocator.
+// Returns the bytes that attention on the CPU allocates over all threads, without torch's
+// allocator.
 int64_t plan_attention_tiles(const ModelConfig& config, const MicroBatchSize& shape,
                              int64_t threads);
 
-// Bytes that attention of a library takes on a GPU while it runs, at the most: in flash's backward
-// its gradients before they are copied, and the query's in float32, every conversation with up to a
-// tile more. `deterministic`: blocks that share queries add to copies of that, of which there are
-// enough for every multiprocessor. `use_cudnn`: or cuDNN's scratch; flash takes what it does not.
+// Memory options of library attention on a GPU. `deterministic`: blocks that share queries add to
+// separate copies of the query gradient, enough copies for every multiprocessor. `use_cudnn`: count
+// cuDNN's scratch, too; flash attention computes the rows that cuDNN does not support.
 struct LibraryOptions {
   bool deterministic = false;
   bool use_cudnn = false;

@@ -8,17 +8,17 @@
 
 namespace fastsft {
 
-// What backward computes again, from the most memory to the most time: nothing; norms
-// and the SwiGLU product; also the gate and up projections; or the whole block from its input. It
-// never changes the numbers.
+// The activations that backward recomputes, from the most memory to the most time: none; the norms
+// and the SwiGLU product; also the gate and up projections; the whole block from its input. The
+// choice never changes the numbers.
 enum class Recompute { kNone, kSelective, kGateUp, kBlock };
 
-// All of them in that order.
+// Returns all policy names, in enum order.
 inline std::vector<std::string> recompute_policies() {
   return {"none", "selective", "gate_up", "block"};
 }
 
-// std::invalid_argument for another name.
+// Throws std::invalid_argument for an unknown name.
 inline Recompute parse_recompute(const std::string& name) {
   const auto names = recompute_policies();
   const auto at = std::find(names.begin(), names.end(), name);

@@ -23,7 +23,8 @@ RotaryScaling linear(const RopeFields& fields) {
   }};
 }
 
-// Up to the model's positions the frequencies are the original ones.
+// Keeps the original frequencies, which transformers uses up to the model's
+// max_position_embeddings.
 RotaryScaling dynamic(const RopeFields& fields) {
   fields.settings.positive_number("factor");
   return {.frequencies = as_trained,
@@ -44,7 +45,7 @@ std::string known_types() {
   return text;
 }
 
-// "type" is the old spelling of "rope_type".
+// Returns the scaling type; "type" is the old name for "rope_type".
 std::string type_of(const ConfigFields& settings, const std::string& field) {
   const std::string fallback = settings.has("factor") ? "" : "default";
   const std::string type = settings.text_or("rope_type", settings.text_or("type", fallback));
@@ -54,7 +55,7 @@ std::string type_of(const ConfigFields& settings, const std::string& field) {
   return type;
 }
 
-// Settings per kind of layer, or of a part of the head, would be ignored.
+// Rejects settings per layer kind or for a part of the head, which would be ignored.
 void check_plain(const ConfigFields& settings, const std::string& field) {
   settings.expect("partial_rotary_factor", 1.0);
   for (const auto& [name, value] : settings.json().items()) {
@@ -85,8 +86,8 @@ RopeSettings parse_rope(const ConfigFields& fields, int64_t head_dim) {
 
 namespace {
 
-// Waves longer than original / low are slowed down by `factor`, those shorter than original / high
-// stay, and between them the two are mixed.
+// Llama 3's scaling. It divides frequencies by `factor` if their wavelength exceeds original / low,
+// keeps them if it is below original / high, and interpolates in between.
 struct Llama3Scaling {
   float factor, low, high, original;
 
@@ -118,10 +119,11 @@ RotaryScaling llama3(const RopeFields& fields) {
 
 const bool kRopeLlama3Registered = RopeTypeRegistry::instance().add("llama3", llama3);
 
-// YaRN (arXiv 2309.00071): pairs that turn often in the trained positions keep their frequencies,
-// those that turn seldom have them divided by `factor`, and between them the two are mixed.
+// YaRN (arXiv 2309.00071). Pairs that turn often within the trained positions keep their
+// frequencies, pairs that turn rarely have them divided by `factor`, and pairs in between are
+// interpolated.
 struct Yarn {
-  double factor, low, high;  // of pairs
+  double factor, low, high;  // low, high: indices of pairs
 
   at::Tensor operator()(const at::Tensor& powers) const {
     const double span = high == low ? 0.001 : high - low;
@@ -133,7 +135,7 @@ struct Yarn {
   }
 };
 
-// Python's `or`: 0 and null are the default, too.
+// Returns the field's value, or `fallback` if it is 0, null or absent, as Python's `or` does.
 double number_unless_zero(const ConfigFields& settings, const char* field, double fallback) {
   const double value = settings.number_or(field, 0);
   return value == 0 ? fallback : value;
@@ -151,7 +153,7 @@ double attention_factor(const ConfigFields& settings, double factor) {
   return growth(factor, scale) / growth(factor, all_dims);
 }
 
-// The pair, as a fraction, that turns `rotations` times in `positions`.
+// Returns the index (a fraction) of the pair that turns `rotations` times within `positions`.
 double pair_of(double rotations, double positions, const RopeFields& fields) {
   const auto head_dim = static_cast<double>(fields.head_dim);
   return head_dim * std::log(positions / (rotations * 2 * std::numbers::pi)) /
@@ -184,8 +186,8 @@ const bool kRopeYarnRegistered = RopeTypeRegistry::instance().add("yarn", yarn);
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
-// LongRoPE (arXiv 2402.13753): a factor for each pair. "short_factor" holds up to the original
-// positions, "long_factor" for batches with a longer row.
+// Reads LongRoPE's factors (arXiv 2402.13753), a factor per pair. transformers uses "short_factor"
+// up to the original positions, and "long_factor" for batches with a longer row.
 at::Tensor factors_of(const RopeFields& fields, const char* name) {
   const Json& given = fields.settings.json().value(name, Json());
   const auto pairs = static_cast<size_t>(fields.head_dim / 2);
@@ -199,8 +201,8 @@ at::Tensor factors_of(const RopeFields& fields, const char* name) {
   return at::tensor(factors, at::TensorOptions().dtype(at::kFloat));
 }
 
-// Where the settings alone have the original positions, releases of transformers differ in what
-// they make of them.
+// Throws if only the RoPE settings have the original positions: releases of transformers treat that
+// differently.
 void check_original(const RopeFields& fields) {
   if (!fields.settings.has(kOriginal)) return;
   const int64_t own = fields.settings.positive(kOriginal);

@@ -11,24 +11,25 @@ namespace fastsft {
 
 class ConfigFields;
 
-// What the rotary angles are made of: transformers' modeling_rope_utils in float32.
+// The scaling of rotary angles, computed in float32 like transformers' modeling_rope_utils.
 struct RotaryScaling {
-  // Of theta^(2i / head_dim) [head_dim / 2] float32 the frequencies that are used, as many.
+  // Returns the scaled frequencies for theta^(2i / head_dim), both [head_dim / 2] float32.
   std::function<at::Tensor(const at::Tensor& powers)> frequencies;
-  double attention_factor = 1.0;  // of cosine and sine
-  // Beyond it transformers takes other frequencies, which depend on the batch; 0: it never does.
+  double attention_factor = 1.0;  // factor of cosine and sine
+  // Beyond this many positions transformers uses frequencies that depend on the batch; 0: never.
   int64_t most_positions = 0;
 };
 
-// What a kind of scaling reads.
+// The inputs from which a kind of scaling is read.
 struct RopeFields {
-  const ConfigFields& settings;  // its own
-  const ConfigFields& config;    // all of config.json
+  const ConfigFields& settings;  // the object with the scaling's own settings
+  const ConfigFields& config;    // the whole config.json
   double theta;
   int64_t head_dim;
 };
 
-// A kind of scaling: its file registers how its settings are read, by `rope_type`.
+// The kinds of scaling. A source file registers the function that reads the settings, by
+// `rope_type`.
 struct RopeTypeTag {
   static constexpr const char* kNoun = "rope type";
 };
@@ -36,11 +37,11 @@ using RopeTypeRegistry = Registry<RopeTypeTag, std::function<RotaryScaling(const
 
 struct RopeSettings {
   double theta = 10000.0;
-  RotaryScaling scaling;  // its function is never empty once parsed
+  RotaryScaling scaling;  // its `frequencies` are never empty after parsing
 };
 
-// Of a config.json, in both spellings: rope_theta next to rope_scaling, or all in rope_parameters.
-// Throws std::invalid_argument for a kind of scaling that is not registered.
+// Reads a config.json's RoPE settings in both spellings: rope_theta and rope_scaling, or
+// rope_parameters. Throws std::invalid_argument for an unknown scaling type.
 RopeSettings parse_rope(const ConfigFields& fields, int64_t head_dim);
 
 }  // namespace fastsft

@@ -7,22 +7,21 @@
 
 namespace fastsft {
 
-// [head_dim / 2] float32.
+// Returns the frequencies [head_dim / 2] float32.
 at::Tensor rotary_frequencies(const RopeSettings& rope, int64_t head_dim);
 
-// cos and sin [positions, head_dim / 2] float32, computed as transformers does
-// (modeling_rope_utils): frequencies in float32, times the position in float32, and the scaling's
-// factor.
+// cos and sin [positions, head_dim / 2] float32, computed like transformers' modeling_rope_utils:
+// float32 frequencies times float32 positions, and the scaling's factor.
 struct RopeTable {
   at::Tensor cos;
   at::Tensor sin;
 };
 
-// std::invalid_argument where the frequencies of so many positions depend on the batch.
+// Throws std::invalid_argument if the frequencies for this many positions depend on the batch.
 void check_positions(const RopeSettings& rope, int64_t positions);
 
-// The tables of layers that see everything, and of those with a window; one for both where they do
-// not differ.
+// The tables of layers without a window (`global`) and with a window (`local`). Both are the same
+// tensors if the layers' settings are equal.
 struct RopeTables {
   RopeTable global, local;
 
@@ -30,7 +29,7 @@ struct RopeTables {
   int64_t positions() const { return global.cos.size(0); }
 };
 
-// For `needed` positions and up to `spare` more. Throws as check_positions(needed).
+// Makes tables for `needed` positions, and up to `spare` more. Throws like check_positions(needed).
 RopeTables make_rope_tables(const ModelConfig& config, int64_t needed, int64_t spare,
                             at::Device device);
 

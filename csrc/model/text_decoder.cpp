@@ -24,11 +24,11 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kPiece = 512;           // tokens of a prompt that are read together
-constexpr int64_t kFirstCapacity = 1024;  // tokens; doubles when it is full
+constexpr int64_t kPiece = 512;           // tokens of a prompt that are computed together
+constexpr int64_t kFirstCapacity = 1024;  // tokens; the capacity doubles when it is reached
 
-// out = x @ weight.T. A single row reads each weight once: there the product of matrix and vector
-// of ATen's library is a fifth faster than oneDNN's of matrices.
+// Computes out = x @ weight.T. For a single row on the CPU, ATen's matrix-vector product is a fifth
+// faster than oneDNN's GEMM.
 void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out) {
   const bool is_row = x.size(0) == 1 && x.is_cpu() && x.scalar_type() == at::kFloat;
   if (!is_row) return gemm(x, weight, out, false, true, 0.0);
@@ -44,7 +44,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
   return out;
 }
 
-// Which of the keys [first, first + keys) the queries [begin, begin + queries) see.
+// Returns a mask: true if a query in [begin, begin + queries) sees a key in [first, first + keys).
 at::Tensor visible(int64_t begin, int64_t queries, int64_t first, int64_t keys, int64_t window,
                    at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
@@ -54,8 +54,8 @@ at::Tensor visible(int64_t begin, int64_t queries, int64_t first, int64_t keys, 
   return window == 0 ? causal : causal.logical_and(key.gt(query.sub(window)));
 }
 
-// scaled_dot_product_attention with the model's soft cap, which that has not. query [1, heads, T,
-// D], keys and values [1, kv_heads, S, D], mask [T, S].
+// Computes scaled_dot_product_attention with the model's soft limit, which torch's function lacks.
+// query [1, heads, T, D], keys and values [1, kv_heads, S, D], mask [T, S].
 at::Tensor capped_attention(const at::Tensor& query, const at::Tensor& keys,
                             const at::Tensor& values, const std::optional<at::Tensor>& mask,
                             const ModelConfig& c) {
@@ -133,7 +133,7 @@ void TextDecoder::reserve(int64_t positions) {
   capacity_ = capacity;
 }
 
-// The residual stream [1, hidden] of the last token after the last block.
+// Returns the hidden states [1, hidden] of the last token after the last block.
 at::Tensor TextDecoder::read_piece(std::span<const int64_t> ids) {
   const auto count = static_cast<int64_t>(ids.size());
   const auto whole = at::TensorOptions().dtype(at::kLong);
@@ -149,7 +149,7 @@ at::Tensor TextDecoder::read_piece(std::span<const int64_t> ids) {
   return stream.narrow(0, count - 1, 1);
 }
 
-// In place; the same sums as block_forward (decoder_block.h) has.
+// Runs a block in place, with the same formulas as block_forward (decoder_block.h).
 void TextDecoder::block(int64_t layer, const at::Tensor& stream, const at::Tensor& positions) {
   const BlockRefs& refs = blocks_[static_cast<size_t>(layer)];
   const at::Tensor& weights = states_[*layout_.block(layer).trained].master;
@@ -185,7 +185,7 @@ void TextDecoder::mlp(const BlockRefs& refs, const at::Tensor& weights, const at
              product(activated, refs.down.view(weights), refs.down_bias, weights), stream);
 }
 
-// Keeps keys and values of `qkv` [tokens, qkv_size]; returns the context [tokens, query_size].
+// Caches keys and values of `qkv` [tokens, qkv_size]. Returns the context [tokens, query_size].
 at::Tensor TextDecoder::attend(int64_t layer, const BlockRefs& refs, const at::Tensor& qkv) {
   const int64_t tokens = qkv.size(0), end = length_ + tokens;
   const int64_t heads = config_.num_heads, kv_heads = config_.num_key_value_heads;
@@ -200,7 +200,7 @@ at::Tensor TextDecoder::attend(int64_t layer, const BlockRefs& refs, const at::T
   const auto seen = [&](const at::Tensor& kept) {
     return kept.narrow(1, first, end - first).unsqueeze(0);
   };
-  std::optional<at::Tensor> mask;  // a single token sees all that is left of the window
+  std::optional<at::Tensor> mask;  // a single token sees all keys in the window
   if (tokens > 1) mask = visible(length_, tokens, first, end - first, refs.window, device_);
   const at::Tensor keys = seen(cache.keys), values = seen(cache.values);
   const at::Tensor context =

@@ -14,22 +14,22 @@
 
 namespace fastsft {
 
-// A decoder-only language model that continues one text. Weights are whole, in `dtype` on
-// `device`; keys and values of the tokens read so far are kept, so that each is computed once.
+// A decoder-only language model that continues a text. Weights are whole, in `dtype` on `device`.
+// Keys and values of earlier tokens are cached.
 class TextDecoder {
  public:
-  // The weights are not set: states() is to be filled (checkpoint/model_loader.h).
+  // Makes a decoder without weights; the caller fills states() (checkpoint/model_loader.h).
   TextDecoder(const ModelConfig& config, at::ScalarType dtype, at::Device device);
 
-  // The whole units, `master` being the weights in `dtype`.
+  // Returns the whole units; `master` has the weights in `dtype`.
   std::span<UnitState> states() { return states_; }
 
-  // Number of tokens read.
+  // Returns the number of tokens read.
   int64_t length() const { return length_; }
-  // Forgets all but the first `length` tokens. std::invalid_argument when there are fewer.
+  // Forgets all tokens after the first `length`. Throws std::invalid_argument if there are fewer.
   void truncate(int64_t length);
-  // Reads `ids`, at least one, after those before. Returns the logits [vocab_size] float32 of the
-  // token that follows. std::invalid_argument for an id outside the vocabulary.
+  // Reads `ids`, at least one, after the earlier tokens. Returns the next token's logits
+  // [vocab_size] float32. Throws std::invalid_argument for an id outside the vocabulary.
   at::Tensor read(std::span<const int64_t> ids);
 
  private:
@@ -39,7 +39,8 @@ class TextDecoder {
 
   void reserve(int64_t positions);
   at::Tensor read_piece(std::span<const int64_t> ids);
-  // Adds what attention or the MLP gives, through its norm if it has one.
+  // Adds the output of attention or the MLP to `stream`, normalised first if there is a norm for
+  // it.
   void add_branch(const std::optional<ParamRef>& norm_ref, const at::Tensor& weights,
                   const at::Tensor& branch, const at::Tensor& stream) const;
   void block(int64_t layer, const at::Tensor& stream, const at::Tensor& positions);

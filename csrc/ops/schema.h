@@ -8,7 +8,8 @@
 
 #include "core/trace.h"
 
-// The body of an op's C++ function: the dispatcher finds the kernel of the tensors' device.
+// Expands to the body of an op's C++ function. The dispatcher selects the kernel for the tensors'
+// device.
 #define FASTSFT_DISPATCH(op, ...)                                                                \
   const ::fastsft::trace::Span op_span(::fastsft::trace::Track::kCompute, #op);                  \
   static const auto handle =                                                                     \
@@ -17,8 +18,9 @@
 
 namespace fastsft {
 
-// What every op requires: tensors on one device, contiguous in the last dimension, and no gradient
-// tape. Each throws std::invalid_argument through TORCH_CHECK_VALUE with op and argument named.
+// A named tensor argument. Every op requires tensors on one device, contiguous in the last
+// dimension, and without a gradient tape. The checks below throw std::invalid_argument through
+// TORCH_CHECK_VALUE and name op and argument.
 struct Arg {
   const char* name;
   const at::Tensor& tensor;
@@ -27,11 +29,11 @@ struct Arg {
 void check_tensors(const char* op, std::initializer_list<Arg> args);
 void check_shape(const char* op, const Arg& arg, at::IntArrayRef expected);
 void check_dtype(const char* op, const Arg& arg, at::ScalarType expected);
-// float32, bfloat16 or float16.
+// Checks for float32, bfloat16 or float16.
 void check_compute_dtype(const char* op, const Arg& arg);
-// float32 or bfloat16: of gradients and moments, which need the exponents of float32.
+// Checks for float32 or bfloat16: gradients and moments need float32's exponent range.
 void check_state_dtype(const char* op, const Arg& arg);
-// Of one device, dtype and size as ops/master/master.h has them.
+// Checks that param and compute_copy have matching devices, dtypes and sizes (ops/master/master.h).
 void check_master(const char* op, const at::Tensor& param,
                   const std::optional<at::Tensor>& compute_copy);
 

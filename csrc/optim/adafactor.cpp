@@ -7,7 +7,7 @@
 namespace fastsft {
 namespace {
 
-// A trained tensor as matrices one after the other; a vector is one row.
+// A trained tensor seen as a sequence of matrices; a vector counts as one row.
 struct Shape {
   int64_t matrices, rows, columns;
   bool factored;
@@ -25,7 +25,8 @@ struct Shape {
 
 enum KeptAverage : size_t { kRow, kColumn, kVector };
 
-// The averages of all tensors of a unit, one after the other; every rank has all of them.
+// Returns the sizes of the moving averages that a unit needs: all its tensors' averages, in slot
+// order, whole on every rank.
 StateSpecs averages(const ParamUnit& unit, const StateOptions&) {
   int64_t counts[3] = {};
   for (const auto& slot : unit.slots()) {
@@ -39,18 +40,19 @@ StateSpecs averages(const ParamUnit& unit, const StateOptions&) {
           StateSpec::of_whole_unit("exp_avg_sq", counts[kVector])};
 }
 
-// A tensor, its averages and its places in the buffers.
+// A trained tensor with views of its moving averages and of its parts of the buffers.
 struct Trained {
   size_t unit;
   const ParamSlot* slot;
   Shape shape;
   std::optional<at::Tensor> row;
   at::Tensor column;
-  std::optional<at::Tensor> row_sums;  // then factors, as column_sums
+  // Sums per row and per column; adafactor_moments turns them into factors.
+  std::optional<at::Tensor> row_sums;
   at::Tensor column_sums, norm;
 };
 
-// Floats and doubles of the buffers.
+// Buffer sizes [elements]: `sums` counts floats, `norms` counts doubles.
 struct BufferSizes {
   int64_t sums = 0, norms = 0;
 
@@ -63,8 +65,9 @@ struct BufferSizes {
   }
 };
 
-// transformers.optimization.Adafactor as its Trainer makes it (ops/adafactor/adafactor.h). Ranks
-// that share a unit add up sums of rows and columns, and the norm of the update, of all tensors.
+// transformers.optimization.Adafactor with the settings of transformers' Trainer
+// (ops/adafactor/adafactor.h). Ranks that shard a unit all-reduce the row sums, the column sums and
+// the squared update norms of all tensors.
 class Adafactor : public Optimizer {
  public:
   explicit Adafactor(Strategy& strategy) : strategy_(strategy) {
@@ -134,13 +137,14 @@ class Adafactor : public Optimizer {
     }
   }
 
-  // This rank's elements of a tensor, of the unit.
+  // Returns the tensor's elements that this rank owns, as a range within the unit.
   static ElementRange part_of(const Trained& t, const UnitState& state) {
     return ElementRange{t.slot->offset, t.slot->offset + t.slot->numel()}.intersection(
         state.range());
   }
 
-  // Calls work(tensor, its gradients, the first one's place in it) for what this rank has.
+  // Calls work(tensor, gradients, first) for each tensor that this rank owns in part. `first` is
+  // the position of the first gradient within its tensor.
   template <typename Work>
   void for_parts(const Work& work) {
     for (const Trained& t : tensors_) {
@@ -170,7 +174,7 @@ class Adafactor : public Optimizer {
   Strategy& strategy_;
   at::Tensor sums_, norms_;
   int64_t sums_used_ = 0;
-  std::vector<Trained> tensors_;  // in the order of units
+  std::vector<Trained> tensors_;  // sorted by unit
 };
 
 int64_t buffer_bytes(const std::vector<ParamUnit>& units) {

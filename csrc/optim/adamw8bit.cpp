@@ -10,9 +10,10 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kLeast8bit = 4096;  // elements of a tensor with moments_8bit of 8 bits
+constexpr int64_t kLeast8bit = 4096;  // smaller tensors keep float32 moments
 
-// As transformers' Trainer has bitsandbytes: embeddings and small tensors keep 32 bits.
+// Returns true if the tensor's moments have 8 bits. Embeddings and small tensors keep 32 bits, as
+// in transformers' Trainer with bitsandbytes.
 bool has_8bit(const ParamSlot& slot) { return !slot.embedding && slot.numel() >= kLeast8bit; }
 
 enum Kept8bit : size_t { kState1, kState2, kAbsmax1, kAbsmax2, kExpAvg, kExpAvgSq };
@@ -35,8 +36,8 @@ StateSpecs moments_8bit(const ParamUnit& unit, const StateOptions&) {
           of("exp_avg_sq", at::kFloat, wide, 1)};
 }
 
-// What a rank has of a tensor. Of blocks that it shares with others: their places in the buffer of
-// edges, or -1.
+// The part of a tensor that this rank owns. `first_edge` and `last_edge` index `edges_` for a first
+// or last quantization block that the rank shares with other ranks; -1 if it shares none.
 struct Part8bit {
   size_t unit;
   const ParamSlot* slot;
@@ -46,8 +47,8 @@ struct Part8bit {
   int64_t first() const { return elements.begin - slot->offset; }
 };
 
-// bitsandbytes' AdamW8bit (ops/adamw8bit/adamw8bit.h). Ranks that have parts of one block agree on
-// its largest magnitudes first, so the codes are those of one rank.
+// bitsandbytes' AdamW8bit (ops/adamw8bit/adamw8bit.h). Ranks that share a quantization block first
+// agree on its largest magnitudes, so the 8-bit codes are the same as on a single rank.
 class AdamW8bit : public Optimizer {
  public:
   explicit AdamW8bit(Strategy& strategy)
@@ -57,7 +58,7 @@ class AdamW8bit : public Optimizer {
     edges_ = at::zeros({num_edges_, 2}, options);
   }
 
-  // Without the edges: 8 bytes of a tensor that the ends of ranges cut.
+  // The edges are not counted: they take 8 bytes for each block that several ranks share.
   int64_t nbytes() const override { return static_cast<int64_t>(levels_.nbytes()); }
 
   void update(const OptimizerOptions& options, const at::Tensor& scalars) override {
@@ -74,7 +75,8 @@ class AdamW8bit : public Optimizer {
   }
 
  private:
-  // Numbers of the blocks of a tensor that ends of ranges cut, which all ranks count alike.
+  // Returns the index in `edges_` of each quantization block that a rank boundary cuts. All ranks
+  // compute the same indices.
   std::map<int64_t, int64_t> cut_blocks(const UnitState& state, const ParamSlot& slot) {
     std::map<int64_t, int64_t> numbers;
     if (strategy_.replicated() || !has_8bit(slot)) return numbers;
@@ -125,12 +127,13 @@ class AdamW8bit : public Optimizer {
         ->wait();
   }
 
-  // Of the elements of the part in the block of the tensor's element `element`.
+  // Computes the largest magnitudes over the part's elements in one quantization block, the block
+  // of the tensor's element `element`, and merges them into `edges_[number]`.
   void add_maxima(const Part8bit& part, int64_t element, int64_t number,
                   const OptimizerOptions& options, const at::Tensor& scalars) {
     const int64_t begin = part.slot->offset + element / kQuantBlock * kQuantBlock;
     const ElementRange here = part.elements.intersection({begin, begin + kQuantBlock});
-    const UnitState& state = strategy_.states()[part.unit];  // offloaded: on the host
+    const UnitState& state = strategy_.states()[part.unit];  // on the host if state is offloaded
     const UpdateRange range = range_of(strategy_, part.unit, state, here);
     const auto on_device = [&](Kept8bit kept) { return range.values[kept].to(strategy_.device()); };
     adamw8bit_maxima(range.grad, on_device(kState1), on_device(kState2), on_device(kAbsmax1),
@@ -156,7 +159,7 @@ class AdamW8bit : public Optimizer {
   Strategy& strategy_;
   at::Tensor levels_, edges_;
   int64_t num_edges_ = 0;
-  std::vector<Part8bit> parts_;  // in the order of units
+  std::vector<Part8bit> parts_;  // sorted by unit
 };
 
 const bool kAdamW8bitRegistered = OptimizerRegistry::instance().add(

@@ -57,7 +57,7 @@ UpdateRange range_of(Strategy& strategy, size_t unit, const UnitState& state,
 }
 
 void update_ranges(Strategy& strategy, const std::function<void(const UpdateRange&)>& work) {
-  int64_t unit_begin = 0;  // the same for every number of ranks
+  int64_t unit_begin = 0;  // unit's first element in the model; does not depend on the rank count
   for (size_t unit = 0; unit < strategy.states().size(); ++unit) {
     const UnitState state = strategy.begin_update(unit);
     const int64_t boundary = std::clamp(state.unit->decay_end(), state.begin, state.end);

@@ -68,7 +68,7 @@ ScheduleFactor polynomial(const ScheduleRequest& request) {
           ", got ", end);
   return [=](int64_t step) {
     if (step < warmup) return linear_warmup(step, warmup);
-    // At its last step nothing remains, also when the warm-up takes every step.
+    // Returns exactly lr_end at the last step, even if warm-up takes all steps.
     if (step >= total) return end / start;
     const double remaining =
         1 - static_cast<double>(step - warmup) / static_cast<double>(total - warmup);
@@ -117,7 +117,7 @@ double share(double done, int64_t warmup, int64_t total) {
   return done / static_cast<double>(std::max<int64_t>(1, total - warmup));
 }
 
-// The lowest factor, from exactly one of min_lr and min_lr_rate.
+// Returns the lowest factor; requires exactly one of min_lr and min_lr_rate.
 double floor_factor(const ScheduleRequest& request) {
   require(request.has("min_lr") != request.has("min_lr_rate"),
           "lr_scheduler_kwargs: expected exactly one of min_lr and min_lr_rate");
@@ -153,8 +153,8 @@ ScheduleFactor cosine_with_restarts(const ScheduleRequest& request) {
   };
 }
 
-// One step ahead of cosine_with_min_lr, so its first step has a rate. Past its end it goes up
-// again, as the original.
+// Returns cosine_with_min_lr shifted by one step, so the first step has a learning rate above zero.
+// The rate rises again after the last step, as in transformers.
 ScheduleFactor cosine_warmup_with_min_lr(const ScheduleRequest& request) {
   const int64_t warmup = request.warmup_steps, total = request.total_steps;
   const double cycles = request.number("num_cycles", 0.5), floor = floor_factor(request);
@@ -203,7 +203,7 @@ double fall(Curve shape, double progress, double cycles) {
   return 1.0 - std::sqrt(progress);
 }
 
-// Warm-up, a plateau, a decay, then the lowest rate.
+// Returns a factor with warm-up, plateau and decay, which then stays at the lowest rate.
 ScheduleFactor warmup_stable_decay(const ScheduleRequest& request) {
   require(request.has("num_decay_steps"),
           "lr_scheduler_kwargs: warmup_stable_decay needs num_decay_steps");

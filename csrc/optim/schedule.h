@@ -11,11 +11,11 @@
 
 namespace fastsft {
 
-// Keyword arguments of a schedule, e.g. {"num_cycles", 0.5}, {"decay_type", "cosine"}.
+// Keyword arguments of a schedule, such as {"num_cycles", 0.5} or {"decay_type", "cosine"}.
 using ScheduleOptions = std::map<std::string, std::variant<double, std::string>>;
 
 struct ScheduleRequest {
-  double learning_rate = 0;  // the peak
+  double learning_rate = 0;  // peak rate
   int64_t warmup_steps = 0;
   int64_t total_steps = 0;
   ScheduleOptions options;
@@ -25,12 +25,12 @@ struct ScheduleRequest {
   bool has(const std::string& name) const { return options.count(name) != 0; }
 };
 
-// The factor of the peak learning rate at the 0-based step k (docs/spec/trainer_semantics.md,
-// section 12).
+// Returns the factor by which the peak learning rate is multiplied at the 0-based step
+// (docs/spec/trainer_semantics.md, section 12).
 using ScheduleFactor = std::function<double(int64_t step)>;
 
 struct ScheduleEntry {
-  std::vector<std::string> options;  // names that it takes; any other one is an error
+  std::vector<std::string> options;  // accepted names; other names are an error
   std::function<ScheduleFactor(const ScheduleRequest&)> make;
 };
 
@@ -39,10 +39,10 @@ struct ScheduleTag {
 };
 using ScheduleRegistry = Registry<ScheduleTag, ScheduleEntry>;
 
-// step / max(1, warmup_steps), the ramp that most schedules begin with.
+// Returns step / max(1, warmup_steps), the ramp with which most schedules begin.
 double linear_warmup(int64_t step, int64_t warmup_steps);
 
-// Learning rate at the 0-based optimizer step; the same for every number of ranks.
+// Learning rates by 0-based optimizer step; they do not depend on the rank count.
 class Schedule {
  public:
   // Throws std::invalid_argument for an unknown name, an unknown option or a bad value.

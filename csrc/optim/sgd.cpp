@@ -4,7 +4,7 @@
 namespace fastsft {
 namespace {
 
-// torch.optim.SGD without momentum, as transformers' Trainer makes it: it keeps nothing.
+// torch.optim.SGD without momentum, the default in transformers' Trainer. It has no state.
 class Sgd : public Optimizer {
  public:
   explicit Sgd(Strategy& strategy) : strategy_(strategy) {}

@@ -19,14 +19,15 @@
 namespace fastsft {
 namespace {
 
-// The span of a collective in the recorded timeline. On the CPU it ends when somebody has waited
-// for the result; on a device, where a wait only orders streams, when the device is done.
+// The timeline span of a collective. On the CPU it ends when a caller has waited for the result. On
+// a device, where a wait only orders streams, it ends when the device has finished.
 class CollectiveSpan {
  public:
   CollectiveSpan(trace::Track track, const std::string& name) : track_(track) {
     if (trace::Recorder::on()) span_ = trace::Recorder::instance().begin(track, name);
   }
-  // The collective is enqueued; `wait` orders the current stream after it.
+  // Records the span's end on a device. Call after the collective is enqueued; `wait` orders the
+  // current stream after the collective.
   void enqueued(at::Device device, const std::function<void()>& wait);
   void waited() { trace::Recorder::instance().end(std::exchange(span_, 0)); }
 
@@ -35,8 +36,8 @@ class CollectiveSpan {
   uint64_t span_ = 0;
 };
 
-// One stream for each track of a device: the pool of `side_stream` is small and goes round, so a
-// new one for each collective would soon be a stream that somebody works on.
+// Returns the stream of a track, always the same stream. The pool behind `side_stream` is small and
+// reuses its streams, so a new stream per collective would soon be a stream with other work.
 c10::Stream stream_of(trace::Track track, at::Device device) {
   static std::mutex mutex;
   static std::map<std::pair<trace::Track, at::DeviceIndex>, c10::Stream> streams;
@@ -49,7 +50,7 @@ c10::Stream stream_of(trace::Track track, at::Device device) {
 
 void CollectiveSpan::enqueued(at::Device device, const std::function<void()>& wait) {
   if (span_ == 0 || device.is_cpu()) return;
-  // On a stream where nothing else waits: the mark is the end of the collective alone.
+  // A stream without other work: its end mark is the end of the collective alone.
   const c10::StreamGuard guard(stream_of(track_, device));
   wait();
   waited();
@@ -57,7 +58,7 @@ void CollectiveSpan::enqueued(at::Device device, const std::function<void()>& wa
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Errors of c10d become one sentence that names rank, step, phase and collective.
+// Runs `work` and turns c10d errors into one sentence that names rank, step, phase and collective.
 template <typename Work>
 auto attempt(const std::string& name, const Work& work) -> decltype(work()) {
   try {
@@ -167,7 +168,7 @@ class Done : public Pending {
   void wait() override {}
 };
 
-// One rank: its part is the whole.
+// The communicator of a single rank, whose shard is the whole tensor.
 class AloneCommunicator : public Communicator {
  public:
   int rank() const override { return 0; }

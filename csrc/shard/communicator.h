@@ -10,9 +10,9 @@
 
 namespace fastsft {
 
-// A collective in flight. Work enqueued after `wait` may read its output and overwrite its input.
-// On the CPU `wait` returns when the collective is done; on a device the host does not wait. Keeps
-// the tensors alive until then. Waiting twice is allowed.
+// A collective in flight. Work that is enqueued after `wait` may read the output and overwrite the
+// input. On the CPU `wait` returns when the collective is done; on a device the host does not wait.
+// The tensors stay alive until `wait`. Calling `wait` twice is allowed.
 class Pending {
  public:
   virtual ~Pending() = default;
@@ -20,9 +20,9 @@ class Pending {
 };
 using PendingPtr = std::unique_ptr<Pending>;
 
-// Ranks that exchange tensors. Collectives are enqueued by the step thread only, in the same
-// order on every rank. Tensors are flat and contiguous. `what` names the tensor in messages and
-// timelines. A peer that died, a timeout or an error of the network is a CollectiveError.
+// Ranks that exchange tensors. Only the step thread enqueues collectives, in the same order on
+// every rank. Tensors are flat and contiguous. `what` names the tensor in messages and timelines.
+// Methods throw CollectiveError if a peer died, a timeout passed or the network failed.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -30,50 +30,51 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // whole [world * n] <- shard [n] of every rank. `shard` may be this rank's part of `whole`.
+  // Gathers all ranks' `shard` [n] into `whole` [world * n]. `shard` may be this rank's part of
+  // `whole`.
   virtual PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard,
                                 const std::string& what) = 0;
-  // shard [n] <- the sum over ranks of this rank's part of whole [world * n]. `shard` may be that
-  // part itself; the others stay as they are.
+  // Sums `whole` [world * n] over the ranks and writes this rank's part to `shard` [n]. `shard` may
+  // be this rank's part of `whole`; the other parts do not change.
   virtual PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole,
                                         const std::string& what) = 0;
   virtual PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) = 0;
-  // Element-wise maximum over all ranks.
+  // Writes the element-wise maximum over all ranks to `tensor`.
   virtual PendingPtr all_reduce_max(const at::Tensor& tensor, const std::string& what) = 0;
-  // whole [world * n] on rank 0 <- shard [n] of every rank; `whole` is undefined elsewhere.
+  // Gathers `shard` [n] of every rank into `whole` [world * n] on rank 0; `whole` is undefined on
+  // other ranks.
   virtual void gather_to_rank0(const at::Tensor& whole, const at::Tensor& shard,
                                const std::string& what) = 0;
 };
 
-// Two groups over the same ranks, by their c10d names, so that a gather never waits for a
-// reduction. Empty names, or groups of one rank: nothing to communicate.
-// `watchdog` (outlives the communicator) watches the waits of the host.
+// Makes a communicator from two c10d groups with the same ranks, so that a gather never waits for a
+// reduction. If the names are empty or the groups have one rank, nothing is communicated.
+// `watchdog` watches the host's waits and outlives the communicator.
 std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
                                                 const std::string& reduce_group,
                                                 Watchdog& watchdog);
 
-// c10d groups by name. A node is a number of ranks that follow each other: those of a machine, or
-// fewer.
+// Names of c10d groups. A node here is a set of consecutive ranks: a whole machine, or fewer.
 struct GroupNames {
-  std::string gather, reduce;            // all ranks, two groups; empty for one rank
-  std::string node_gather, node_reduce;  // this node's ranks; empty: all ranks are one node
-  std::string across;                    // the rank of every node that has this rank's place in it
+  std::string gather, reduce;            // two groups of all ranks; empty for a single rank
+  std::string node_gather, node_reduce;  // this node's ranks; empty if there is only one node
+  std::string across;                    // the ranks with this rank's local rank on all nodes
 };
 
-// The ranks that together hold one replica of the state, and the ranks that hold the same part in
-// each replica. The rank in `replicas` is the number of the replica.
+// `shards`: the ranks that together hold one replica of the state. `replicas`: the ranks that hold
+// the same shard in different replicas; the rank in `replicas` is the replica's number.
 struct Sharding {
   Communicator& shards;
   Communicator& replicas;
 };
 
-// All communicators of a run.
+// The communicators of a run.
 class RankGroups {
  public:
   RankGroups(const GroupNames& names, Watchdog& watchdog);
 
   Communicator& all() { return *all_; }
-  Sharding over_all() { return {*all_, *alone_}; }  // one replica
+  Sharding over_all() { return {*all_, *alone_}; }  // a single replica
   Sharding over_node() { return {node_ ? *node_ : *all_, across_ ? *across_ : *alone_}; }
 
  private:

@@ -34,7 +34,7 @@ void FrozenUnits::add_state(const ParamUnit& unit, const at::Tensor& nf4_levels)
                      .master = at::zeros({size}, options_.compute)});
 }
 
-// Whole units in 4 bits have one buffer: they are unpacked when their turn comes, not before.
+// Whole 4-bit units share one buffer: each is unpacked when it is used, not earlier.
 void FrozenUnits::make_buffers() {
   const int ranks = by_ranges() ? options_.shards->world_size() : 1;
   std::vector<int64_t> sizes, bytes;

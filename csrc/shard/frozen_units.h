@@ -14,15 +14,15 @@
 
 namespace fastsft {
 
-// Frozen parameters in the compute dtype or `dtype`, without gradients and optimizer state: whole
-// on every rank, or sharded over `shards` and gathered only around their use.
+// Frozen parameters, stored in the compute dtype or in `dtype`, without gradients and optimizer
+// state. They are whole on every rank, or sharded over `shards` and gathered only for their use.
 class FrozenUnits {
  public:
   struct Options {
     at::TensorOptions compute;
     FrozenDtype dtype = FrozenDtype::kCompute;
-    Communicator* shards = nullptr;  // null: whole on every rank
-    size_t resident_units = 0;       // whole at once next to the one computed and its neighbour
+    Communicator* shards = nullptr;  // null: units are whole on every rank
+    size_t resident_units = 0;       // units kept gathered besides the current and the next unit
     bool prefetch = true;
   };
   FrozenUnits(const std::vector<ParamUnit>& units, const Options& options);
@@ -32,8 +32,8 @@ class FrozenUnits {
   at::Tensor gather(size_t unit);
   void release(size_t unit);
 
-  // This rank's states, without optimizer state. `master` is the compute copy; with `nf4` only the
-  // elements that are not in 4 bits.
+  // Returns this rank's states, which have no optimizer state. `master` holds the compute copy;
+  // with `nf4` it holds only the elements that are not stored in 4 bits.
   const std::vector<UnitState>& states() const { return states_; }
   bool by_ranges() const { return options_.shards != nullptr; }
   int64_t parameter_bytes() const;
@@ -49,8 +49,8 @@ class FrozenUnits {
   const std::vector<ParamUnit>& units_;
   Options options_;
   std::vector<UnitState> states_;
-  std::optional<UnitBuffers> buffers_;  // units in the compute dtype
-  std::optional<UnitBuffers> packed_;   // bytes of units in 4 bits, while they are gathered
+  std::optional<UnitBuffers> buffers_;  // gathered units in the compute dtype
+  std::optional<UnitBuffers> packed_;   // bytes of 4-bit units while they are gathered
   std::vector<PendingPtr> pending_;
 };
 

@@ -36,13 +36,13 @@ ReducedGradients::ReducedGradients(const std::vector<ParamUnit>& units, const Sh
   for (const auto& unit : units) {
     const int64_t size = unit.shard_numel(parts_of(keep_, ranks.shards));
     local_.push_back(at::empty({size}, options.accumulated));
-    // The gaps between its linears: nothing writes them.
+    // Nothing writes the gaps between the linears, so zero them once.
     if (in_products_) local_.back().narrow(0, 0, unit.linear_end()).zero_();
     largest = std::max(largest, size);
   }
   const at::TensorOptions wide = options.accumulated.dtype(at::kFloat);
   const bool narrow = options.accumulated.dtype() != at::kFloat;
-  // A whole sum stays in its buffer.
+  // A whole sum stays in its buffer and needs no `range_`.
   if (keep_ == Reduction::kRange) range_ = at::empty({largest}, wide);
   if (narrow && ranks.replicas.world_size() > 1) replica_sum_ = at::empty({largest}, wide);
 }
@@ -55,7 +55,7 @@ std::vector<int64_t> ReducedGradients::buffer_sizes() const {
 }
 
 UnitGradient& ReducedGradients::whole(size_t unit) {
-  if (pending_ && pending_unit_ == unit) finish_pending();  // still that of the last micro-batch
+  if (pending_ && pending_unit_ == unit) finish_pending();  // from the micro-batch before
   if (buffers_.is_acquired(unit)) return whole_[unit];
   const at::Tensor flat = buffers_.acquire(unit);
   whole_[unit] = in_products_ ? UnitGradient(units_[unit], flat, local_[unit], filled_[unit])
@@ -98,12 +98,12 @@ void ReducedGradients::finish_pending() {
     local.copy_(sum);
   }
   filled_[pending_unit_] = true;
-  // What writes the buffer or the range next is enqueued after this addition.
+  // Later writes to the buffer or the range are enqueued after this addition.
   buffers_.release(pending_unit_);
 }
 
-// Another micro-batch of the step would find a sum that holds the other copies already: this is
-// done for the last one only.
+// Called for the last micro-batch only: after this sum `local_` includes the other replicas, so a
+// later micro-batch could not add to it.
 void ReducedGradients::begin_replicas(size_t unit, const at::Tensor& sum) {
   finish_replicas();
   const at::Tensor& local = local_[unit];

@@ -62,7 +62,7 @@ void Nf4Unit::store(int64_t offset, const at::Tensor& values) {
 
 void Nf4Unit::unpack(const at::Tensor& whole_bytes, const at::Tensor& flat) const {
   const at::Tensor blocks = whole_bytes.view({-1, kNf4BlockBytes});
-  int64_t end = 0;  // of what was written; gaps are zero, as in units that are not packed
+  int64_t end = 0;  // end of the written elements; gaps are set to zero, as in all units
   const auto skip_to = [&](int64_t begin) {
     if (begin > end) flat.slice(0, end, begin).zero_();
   };

@@ -9,38 +9,39 @@
 
 namespace fastsft {
 
-// Sizes of an Nf4Unit whose blocks are sharded over `ranks`.
+// The sizes of an Nf4Unit whose blocks are sharded over `ranks`.
 struct Nf4Sizes {
   Nf4Sizes(const ParamUnit& unit, int ranks);
 
-  int64_t blocks = 0;        // of the linears, for all ranks
-  int64_t range_blocks = 0;  // of one rank
-  int64_t scales = 0;        // floats, on every rank
-  int64_t rest = 0;          // elements that stay in the compute dtype, on every rank
+  int64_t blocks = 0;        // NF4 blocks of the linears, over all ranks
+  int64_t range_blocks = 0;  // NF4 blocks of one rank
+  int64_t scales = 0;        // number of float scales, whole on every rank
+  int64_t rest = 0;          // number of elements in the compute dtype, whole on every rank
 
-  int64_t whole_bytes() const;                 // of all blocks
-  int64_t held_bytes(int64_t itemsize) const;  // of one rank; `itemsize` is the compute dtype's
+  int64_t whole_bytes() const;                 // bytes of all blocks
+  int64_t held_bytes(int64_t itemsize) const;  // of one rank; itemsize: the compute dtype's
 };
 
-// A frozen unit with its linears in 4 bits (ops/nf4/nf4.h). Their bytes are whole on every rank or
-// sharded; the scales of scales and the other parameters are on every rank.
+// A frozen unit whose linears are stored in 4 bits (ops/nf4/nf4.h). The 4-bit blocks are whole on
+// every rank or sharded. The scales and the other parameters are whole on every rank.
 class Nf4Unit {
  public:
-  // std::invalid_argument if a linear is no multiple of kNf4Block. `levels`: nf4_levels.
+  // Throws std::invalid_argument if a linear's size is no multiple of kNf4Block. `levels` come from
+  // nf4_levels.
   Nf4Unit(const ParamUnit& unit, const at::TensorOptions& compute, const at::Tensor& levels,
           int ranks, int rank);
 
-  // True if the slot at `offset` is a linear.
+  // True if the slot at `offset` is a linear, which is stored in 4 bits.
   bool holds(int64_t offset) const { return offset < unit_.linear_end(); }
-  // Quantises the linear at `offset`: `values`, whole, flat, in the compute dtype, finite. This
-  // rank keeps its range.
+  // Quantises the linear at `offset` and keeps this rank's range. `values`: the whole linear, flat,
+  // finite, in the compute dtype.
   void store(int64_t offset, const at::Tensor& values);
-  // This rank's blocks, [range_blocks, kNf4BlockBytes].
+  // Returns this rank's blocks [range_blocks, kNf4BlockBytes].
   const at::Tensor& range() const { return range_; }
-  // Elements [linear_end, numel) of the unit.
+  // Returns the elements [linear_end, numel) of the unit, in the compute dtype.
   const at::Tensor& rest() const { return rest_; }
 
-  // Writes the unit in the compute dtype to `flat`, from the bytes of all ranks.
+  // Dequantises the unit from the bytes of all ranks into `flat`, in the compute dtype.
   void unpack(const at::Tensor& whole_bytes, const at::Tensor& flat) const;
   int64_t nbytes() const;
 
@@ -52,7 +53,7 @@ class Nf4Unit {
   const ParamUnit& unit_;
   at::TensorOptions compute_;
   at::Tensor levels_;
-  int64_t first_block_;  // of this rank
+  int64_t first_block_;  // number of this rank's first block
   at::Tensor range_;
   std::vector<Linear> linears_;
   at::Tensor rest_;

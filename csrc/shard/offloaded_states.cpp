@@ -35,7 +35,7 @@ at::Tensor OffloadedStates::room(const Part& part) const {
   return at::empty({largest}, at::TensorOptions().dtype(part(states_[0]).dtype()).device(device_));
 }
 
-// Freeing the slots is ordered on the current stream only, so wait for outstanding copies first.
+// Freeing the slots is ordered on the current stream only, so wait for the pending copies first.
 OffloadedStates::~OffloadedStates() {
   for (const auto& slot : slots_) {
     block_quietly(slot.arrived);
@@ -64,7 +64,7 @@ void OffloadedStates::move(const UnitState& to, const UnitState& from,
   if (with_master_) to.master.copy_(from.master, /*non_blocking=*/true);
 }
 
-// A unit keeps its slot, so once the slot is free, what the last step wrote is on the host.
+// A unit always uses the same slot. Once the slot is free, the last step's values are on the host.
 void OffloadedStates::bring(size_t unit) {
   Slot& slot = slot_of(unit);
   slot.left.block(coming_);

@@ -11,26 +11,26 @@
 
 namespace fastsft {
 
-// Optimizer state that lives on the host and comes to the device unit by unit around its update,
-// through two slots: while one unit is computed, the next one arrives and the one before leaves,
-// each on a stream of its own. What is held by ranges always; the master where it is not the
-// compute range itself. On the CPU the same copies are made, one after the other.
+// Optimizer state that lives on the host and is copied to the device for a unit's update. Two
+// device slots take turns: while one unit is updated, the next unit is copied in and the previous
+// unit is copied out, on two side streams. Sharded state is always offloaded; the master only if it
+// is not the compute range itself. On the CPU the same copies run one after the other.
 class OffloadedStates {
  public:
-  // `states` outlives this object. A master on `device` stays where it is.
+  // `states` must outlive this object. `with_master`: the masters are offloaded too.
   OffloadedStates(const std::vector<UnitState>& states, at::Device device, bool with_master);
   ~OffloadedStates();
   OffloadedStates(const OffloadedStates&) = delete;
   OffloadedStates& operator=(const OffloadedStates&) = delete;
 
-  // Returns the unit's state on the device, ready for work enqueued on the current stream, and
-  // starts prefetching the next unit. Call in unit order.
+  // Returns the unit's state on the device for work on the current stream, and starts the copy of
+  // the next unit. Call in unit order.
   UnitState begin(size_t unit);
-  // Copies the state back to the host after the work enqueued so far.
+  // Copies the state back to the host, after the work enqueued so far.
   void end(size_t unit);
-  // After the work now enqueued on the current stream completes, the host may read the states.
+  // Orders the current stream after all copies: when it completes, the host may read the states.
   void finish();
-  int64_t nbytes() const;  // of the slots
+  int64_t nbytes() const;  // bytes of the slots
 
  private:
   struct Slot {
@@ -38,7 +38,7 @@ class OffloadedStates {
     at::Tensor master;
     DeviceEvent arrived, updated, left;
   };
-  // A tensor of the device for the largest of what `part(state)` is.
+  // Returns a device tensor with room for the largest `part(state)` of all states.
   template <typename Part>
   at::Tensor room(const Part& part) const;
   Slot& slot_of(size_t unit) { return slots_[unit % slots_.size()]; }

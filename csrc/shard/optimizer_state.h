@@ -14,15 +14,16 @@
 
 namespace fastsft {
 
-// One tensor of optimizer state of a unit. A rank holds the values of its elements, or all values.
+// One tensor of a unit's optimizer state. It is sharded with the unit's elements, or whole on every
+// rank.
 struct StateSpec {
-  std::string name;  // "exp_avg"; in checkpoints "<unit>.exp_avg"
+  std::string name;  // for example "exp_avg"; in checkpoints "<unit>.exp_avg"
   c10::ScalarType dtype = c10::ScalarType::Float;
-  // Elements with values, ascending: each `block` of them from a segment's begin on share one. What
-  // a range of the unit holds are the values of all blocks that it has an element of.
+  // Element ranges that have values, ascending. From a segment's begin on, every `block` elements
+  // share a value. A range of the unit holds the values of all blocks that overlap it.
   std::vector<ElementRange> segments = {};
   int64_t block = 1;
-  std::optional<int64_t> whole = {};  // so many values, the same ones on every rank
+  std::optional<int64_t> whole = {};  // number of values, equal on all ranks; none: sharded
 
   static StateSpec of_all_elements(std::string name, c10::ScalarType dtype) {
     return {std::move(name), dtype, {{0, std::numeric_limits<int64_t>::max()}}};
@@ -33,21 +34,22 @@ struct StateSpec {
 
   bool by_ranges() const { return !whole.has_value(); }
   int64_t itemsize() const { return static_cast<int64_t>(c10::elementSize(dtype)); }
-  // For sharded state: number of values of `range`, and number of values of `range` before those of
-  // `part`, which lies in it.
+  // For sharded state. `count` returns the number of values in `range`. `offset` returns how many
+  // values in `range` precede `part`, a subrange.
   int64_t count(const ElementRange& range) const;
   int64_t offset(const ElementRange& range, const ElementRange& part) const;
-  // Values of `range` in memory, and in a checkpoint, where the range from 0 on has the whole ones.
+  // `held` counts the values in memory. `stored` counts the values in a checkpoint, where only the
+  // range that begins at 0 stores whole values.
   int64_t held(const ElementRange& range) const { return by_ranges() ? count(range) : *whole; }
   int64_t stored(const ElementRange& range) const {
     return by_ranges() || range.begin == 0 ? held(range) : 0;
   }
 };
-// Every unit has the same names, dtypes and kinds, in the same order.
+// The state of a unit. All units have the same names, dtypes and kinds, in the same order.
 using StateSpecs = std::vector<StateSpec>;
 using StateLayout = std::function<StateSpecs(const ParamUnit&, const StateOptions&)>;
 
-// "exp_avg, exp_avg_sq", or "none".
+// Returns the names as text: "exp_avg, exp_avg_sq", or "none".
 std::string names_of(const StateSpecs& specs);
 
 }  // namespace fastsft

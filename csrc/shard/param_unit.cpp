@@ -19,7 +19,7 @@ bool group_decays(const ParamGroup& group) {
   return decay;
 }
 
-// FNV-1a: a fingerprint against mistakes, not against attackers.
+// Adds `text` to an FNV-1a hash, which detects mistakes but not attacks.
 void mix(uint64_t& state, const std::string& text) {
   for (unsigned char byte : text) state = (state ^ byte) * 1099511628211ull;
 }

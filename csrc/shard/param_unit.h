@@ -9,7 +9,7 @@ namespace fastsft {
 
 inline constexpr int64_t kAlignment = 128;  // elements
 
-// Elements [begin, end) of a unit's flat buffer.
+// The elements [begin, end) of a unit's flat buffer.
 struct ElementRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -20,47 +20,49 @@ struct ElementRange {
   }
 };
 
-// One Hugging Face tensor inside a unit.
+// One Hugging Face tensor in a unit.
 struct ParamSlot {
-  std::string name;  // "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  // for example "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
   int64_t offset = 0;      // elements from the start of the unit
-  bool decay = false;      // weight decay applies (docs/spec/trainer_semantics.md, section 10.1)
-  bool adapter = false;    // not part of the model's own files
-  bool held = false;       // never changes although its group is trained: its gradient is zero
-  bool embedding = false;  // a table that is looked up in, also where it is a head, too
-  bool linear = false;     // a weight of a block, which FrozenDtype::kNf4 is about
-  // Its number among the tensors of the files; -1: by the names of the native families.
+  bool decay = false;      // has weight decay (docs/spec/trainer_semantics.md, section 10.1)
+  bool adapter = false;    // belongs to an adapter, not to the model's own files
+  bool held = false;       // stays constant although its group is trained: its gradient is zero
+  bool embedding = false;  // an embedding table, also if it is tied to the head
+  bool linear = false;     // a block's weight matrix, which FrozenDtype::kNf4 stores in 4 bits
+  // Number among all tensors of the weight files; -1: the order follows from the name (native
+  // models).
   int64_t file_order = -1;
 
   int64_t numel() const;
 };
 
-// Tensors concatenated by rows without gaps, so that together they are one matrix: [q; k; v].
+// Tensors concatenated by rows without gaps, so that they form one matrix, such as [q; k; v].
 struct ParamGroup {
   std::vector<ParamSlot> slots;
 };
 
-// The layout of one flat buffer: parameters that are gathered, reduced and updated together.
-// Groups with weight decay first, then the others; each group begins at a multiple of kAlignment.
-// Offsets do not depend on the number of ranks; only the padding at the end does.
+// The layout of one flat buffer of parameters, which are gathered, reduced and updated together.
+// Groups with weight decay come first; each group begins at a multiple of kAlignment. Offsets do
+// not depend on the rank count; only the padding at the end does.
 class ParamUnit {
  public:
-  // `groups` in the order of the model; the decay groups are moved to the front, order kept.
+  // `groups`: in the model's order. Groups with weight decay are moved to the front; otherwise the
+  // order stays.
   ParamUnit(std::string name, std::vector<ParamGroup> groups);
 
   const std::string& name() const { return name_; }
   const std::vector<ParamSlot>& slots() const { return slots_; }
   const ParamSlot& slot(const std::string& name) const;
-  const ParamSlot* find(const std::string& name) const;  // null: the unit has none
+  const ParamSlot* find(const std::string& name) const;  // null if the unit has no such tensor
 
-  int64_t numel() const { return numel_; }          // up to the end of the last tensor
-  int64_t decay_end() const { return decay_end_; }  // [0, decay_end) decays
-  // [0, linear_end) holds the linears of a block and nothing else; a multiple of kAlignment.
+  int64_t numel() const { return numel_; }          // end of the last tensor
+  int64_t decay_end() const { return decay_end_; }  // elements [0, decay_end) have weight decay
+  // Returns a multiple of kAlignment. The elements [0, linear_end) are the block's linears only.
   int64_t linear_end() const { return linear_end_; }
-  int64_t padded_numel(int world_size) const;  // multiple of kAlignment * world_size
-  int64_t shard_numel(int world_size) const;   // what one rank owns
-  // Names, shapes and offsets, as 16 hex digits; equal for every number of ranks.
+  int64_t padded_numel(int world_size) const;  // a multiple of kAlignment * world_size
+  int64_t shard_numel(int world_size) const;   // number of elements that a rank owns
+  // Returns a hash of names, shapes and offsets as 16 hex digits, equal for every rank count.
   std::string hash() const;
 
  private:
@@ -71,6 +73,6 @@ class ParamUnit {
   int64_t linear_end_ = 0;
 };
 
-int64_t elements_of(const std::vector<ParamUnit>& units);  // of all tensors, without padding
+int64_t elements_of(const std::vector<ParamUnit>& units);  // without padding
 
 }  // namespace fastsft

@@ -12,17 +12,17 @@
 
 namespace fastsft {
 
-// Storage of master weights: float32, or (kSplit) only the low 16 bits, the bfloat16 weight being
-// the high half (ops/master/master.h).
+// Storage of the master weights. kFloat32: whole float32 values. kSplit: only the low 16 bits,
+// because the bfloat16 weight has the high 16 bits (ops/master/master.h).
 enum class MasterDtype { kFloat32, kSplit };
 
 // Storage of frozen linear layers: the compute dtype, or NF4 (ops/nf4/nf4.h). All other frozen
-// weights use the compute dtype.
+// weights have the compute dtype.
 enum class FrozenDtype { kCompute, kNf4 };
 
-// How parameters, gradients and optimizer state are held. Made once from the flags; the strategy,
-// its plan and the memory plan read the same object. A new option is a member here and a line of
-// `state_option_fields`: Python sees it by that.
+// Storage of parameters, gradients and optimizer state. Made once from the flags; the strategy, its
+// plan and the memory plan read the same object. A new option needs a member here and a line in
+// `state_option_fields`, which also exposes it to Python.
 struct StateOptions {
   std::string strategy = "no_shard";
   std::string optimizer = "adamw";
@@ -36,21 +36,21 @@ struct StateOptions {
 
   bool operator==(const StateOptions&) const = default;
 
-  // The masters are not what is computed with.
+  // True if the master weights are separate from the weights of the compute dtype.
   bool narrow() const { return compute_dtype != c10::ScalarType::Float; }
   bool split_master() const { return master_dtype == MasterDtype::kSplit; }
 
-  // Bytes of an element: of a parameter that is computed with, the accumulated gradient, and the
-  // master or its lower half.
+  // Return bytes per element: for a parameter in the compute dtype, for the accumulated gradient,
+  // and for the master or its lower half.
   int64_t itemsize() const { return size_of(compute_dtype); }
   int64_t grad_itemsize() const { return size_of(grad_dtype); }
   int64_t master_itemsize() const { return narrow() ? (split_master() ? 2 : 4) : 0; }
 
-  // Of a rank that is alone: products of matrices add to its gradient themselves, which is as
-  // narrow as they are.
+  // True if GEMMs of a single rank may add to the accumulated gradient directly, which then has the
+  // compute dtype.
   bool gradients_in_products() const { return grad_dtype == compute_dtype && grad_itemsize() < 4; }
 
-  // Error for options that do not go together.
+  // Throws if options contradict each other.
   void check() const {
     require(!split_master() || compute_dtype == c10::ScalarType::BFloat16,
             "master_dtype is \"split\", the half of a float32 that bfloat16 leaves out, but "
@@ -67,7 +67,7 @@ struct StateOptions {
   }
 };
 
-// A member of StateOptions: its name and what it means.
+// A member of StateOptions, with its name and description.
 template <typename Value>
 struct StateOptionField {
   const char* name;
@@ -96,13 +96,14 @@ constexpr auto state_option_fields() {
             "last")};
 }
 
-// The values of an option that has names, the one with most bytes first.
+// Names and values of an option, from the most bytes to the fewest.
 inline auto option_names(c10::ScalarType) {
   return std::array{std::pair{"float32", c10::ScalarType::Float},
                     std::pair{"bfloat16", c10::ScalarType::BFloat16},
                     std::pair{"float16", c10::ScalarType::Half}};
 }
-// float16 has too few exponents for sums of gradients and for moments.
+// True if the option may have this dtype. The range of float16 is too small for gradient sums and
+// moments.
 inline bool takes(std::string_view option, c10::ScalarType dtype) {
   return dtype != c10::ScalarType::Half || option == "compute_dtype";
 }

@@ -8,18 +8,19 @@
 namespace fastsft {
 namespace {
 
-// Bytes of optimizer state of one rank.
+// Bytes of one rank's optimizer state, over all units.
 struct KeptBytes {
-  int64_t device = 0, host = 0;  // of all units; host: of what may be offloaded
-  int64_t movable = 0;           // the same as on the device
-  std::vector<int64_t> slots;    // of each tensor, and of the master: the most of a unit
+  int64_t device = 0, host = 0;  // never offloaded; offloadable, as the host's allocator rounds
+  int64_t movable = 0;           // offloadable state, without rounding
+  std::vector<int64_t> slots;    // for the master and each tensor: the bytes of the largest unit
 };
 
 KeptBytes kept_bytes(const StateDescription& d, const std::vector<StateSpecs>& specs, int rank) {
   KeptBytes kept;
   const auto add = [&](size_t place, int64_t bytes) {
     kept.movable += bytes;
-    // torch's page-locked allocator hands out powers of two, a host's own what is asked for.
+    // torch's page-locked allocator rounds up to powers of two; ordinary host memory is not
+    // rounded.
     kept.host += d.cloned || bytes == 0
                      ? bytes
                      : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
@@ -78,9 +79,9 @@ int64_t StateDescription::reduced_gradients() const {
   const int64_t most = largest_gradient(), range = most / world_size;
   const auto open = static_cast<int64_t>(2 + resident_units);
   int64_t wide = open * most;
-  if (world_size > 1 || copies > 1) wide += range;  // the range under reduction
+  if (world_size > 1 || copies > 1) wide += range;  // the range that is being reduced
   const int64_t grad_itemsize = options.grad_itemsize();
-  if (grad_itemsize < 4 && copies > 1) wide += range;  // the sum over copies under way
+  if (grad_itemsize < 4 && copies > 1) wide += range;  // the sum over replicas in flight
   return total() / world_size * grad_itemsize + 4 * wide;
 }
 
@@ -136,7 +137,7 @@ void plan_frozen_ranges(const StateDescription& d, StateBytes& bytes) {
   const auto open = static_cast<int64_t>(2 + d.resident_frozen_units);
   bytes.buffers += open * largest + 2 * packed;
   if (!d.clones()) return;
-  // The gather of the largest unit, next to which little is reduced.
+  // The clone of the largest gathered unit. Few gradients are reduced at the same time.
   bytes.clones_in_blocks += std::max(gathered, packed);
 }
 

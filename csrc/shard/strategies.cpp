@@ -33,8 +33,8 @@ class NoShard : public Strategy {
   }
 };
 
-// Everything on every rank. float32 gradients are reduced in place; bfloat16 ones after every
-// micro-batch, through whole units in float32; of a rank that is alone not the linears.
+// Plans all state on every rank. float32 gradients are reduced in place. bfloat16 gradients pass
+// through whole float32 units after every micro-batch; on a single rank this excludes the linears.
 StateBytes plan_no_shard(const StateDescription& d) {
   StateDescription alone = d;
   alone.in_products = d.world_size == 1 && d.options.gradients_in_products();
@@ -56,9 +56,9 @@ const bool kNoShardRegistered = StrategyRegistry::instance().add(
 
 }  // namespace
 
-// Parameters whole on every rank between steps; gradients and optimizer state by ranges over
-// `ranks.shards`. A unit is gathered as soon as it has been updated, next to the update of those
-// after it and the forward pass of those before it; who uses the unit first waits.
+// Parameters are whole on every rank between steps; gradients and optimizer state are sharded over
+// `ranks.shards`. A unit's gather begins right after its update, so it overlaps the updates of
+// later units and the forward pass of earlier units. The first use of the unit waits for it.
 class ShardGradOp : public Strategy {
  public:
   ShardGradOp(const StrategyContext& context, const Sharding& ranks);
@@ -77,8 +77,8 @@ class ShardGradOp : public Strategy {
   std::vector<PendingPtr> pending_;
 };
 
-// Parameters whole; gradients by ranges next to whole ones in float32, and after the update one
-// gather at a time.
+// Plans whole parameters, sharded gradients next to whole float32 gradients, and one gather at a
+// time after the update.
 StateBytes plan_shard_grad_op(const StateDescription& description);
 
 ShardGradOp::ShardGradOp(const StrategyContext& context, const Sharding& ranks)
@@ -92,7 +92,7 @@ ShardGradOp::ShardGradOp(const StrategyContext& context, const Sharding& ranks)
   make_gradients(Reduction::kRange);
 }
 
-// gloo clones what it gathers: one unit at a time, as the plan has it.
+// gloo clones its input, so only one gather runs at a time, as in the memory plan.
 void ShardGradOp::after_update(size_t unit) {
   if (device().is_cpu() && unit > 0) gather(unit - 1);
   pending_[unit] = shards().all_gather(whole_[unit], ranges_[unit], context_.units[unit].name());
@@ -135,8 +135,8 @@ const bool kShardGradOpRegistered = StrategyRegistry::instance().add(
 
 }  // namespace
 
-// Parameters, gradients and optimizer state by ranges over `ranks.shards`; a unit is whole only
-// around its use.
+// Parameters, gradients and optimizer state are sharded over `ranks.shards`; a unit is whole only
+// during its use.
 class FullShard : public Strategy {
  public:
   FullShard(const StrategyContext& context, const Sharding& ranks);
@@ -156,8 +156,8 @@ class FullShard : public Strategy {
   std::vector<PendingPtr> pending_;
 };
 
-// Everything by ranges; whole units only in buffers: of parameters the one computed and its
-// neighbour, of gradients the one written and the one reduced.
+// Plans sharded state with buffers for whole units: parameters for the current and the next unit,
+// and gradients for the unit being written and the unit being reduced.
 StateBytes plan_full_shard(const StateDescription& description);
 
 FullShard::FullShard(const StrategyContext& context, const Sharding& ranks)
@@ -189,16 +189,16 @@ int64_t FullShard::parameter_bytes() const {
   return sum;
 }
 
-// A released buffer may be written at once: on a GPU the all-gather is ordered after the kernels
-// already enqueued on the stream; on a CPU they have finished.
+// A released buffer may be overwritten at once: on a GPU the all-gather is ordered after the
+// kernels already enqueued on the stream; on a CPU they have finished.
 void FullShard::begin_gather(size_t unit) {
   if (buffers_.is_acquired(unit)) return;
   pending_[unit] =
       shards().all_gather(buffers_.acquire(unit), ranges_[unit], context_.units[unit].name());
 }
 
-// A block's reduction runs next to the gather of the block after the next; that of the embedding
-// next to the next micro-batch's gather.
+// A block's reduction overlaps the gather two blocks further on; the embedding's reduction overlaps
+// the first gather of the next micro-batch.
 StateBytes plan_full_shard(const StateDescription& d) {
   const int64_t range = d.total() / d.world_size, embedding = d.padded(0);
   const auto open = static_cast<int64_t>(2 + d.resident_units);
@@ -222,16 +222,16 @@ namespace {
 const bool kFullShardRegistered = StrategyRegistry::instance().add(
     "full_shard", {.make = make_over_all<FullShard>, .plan = plan_full_shard});
 
-// full_shard inside every node, a copy on each: units are gathered and reduced over a node's ranks,
-// and once a step the gradient ranges are summed over the nodes. Equal ranges with equal gradients
-// and state stay equal to the bit, so nothing else is exchanged between nodes.
+// Shards as full_shard within each node and replicates across nodes. Units are gathered and reduced
+// within a node; once a step, gradient ranges are summed across nodes. Equal gradients keep the
+// replicas equal to the bit, so nothing else is exchanged between nodes.
 const bool kHybridShardRegistered = StrategyRegistry::instance().add(
     "hybrid_shard",
     {.make = make_over_node<FullShard>,
      .plan = [](const StateDescription& d) { return plan_full_shard(d.within_node()); },
      .within_nodes = true});
 
-// shard_grad_op inside every node, a copy on each; otherwise as hybrid_shard.
+// Shards as shard_grad_op within each node and replicates across nodes, like hybrid_shard.
 const bool kHybridShardZero2Registered = StrategyRegistry::instance().add(
     "hybrid_shard_zero2",
     {.make = make_over_node<ShardGradOp>,

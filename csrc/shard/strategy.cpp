@@ -45,7 +45,7 @@ std::vector<UnitState> Strategy::all_states() const {
 }
 
 void Strategy::make_gradients(Reduction keep) {
-  gradients_.reset();  // before there are others
+  gradients_.reset();  // free the old gradients before the new ones are allocated
   const StateOptions& options = context_.options;
   const bool once = keep == Reduction::kWhole || !options.sync_each_batch;
   if (once && options.grad_dtype == at::kFloat) {

@@ -23,16 +23,16 @@ struct StrategyContext {
   const std::vector<ParamUnit>& units;  // trained units; outlives the strategy
   RankGroups& groups;                   // outlives the strategy
   StateOptions options;
-  at::Device device;  // of parameters, gradients and optimizer state
-  // Extra units kept gathered, besides the current and the prefetched one: 1 if embeddings are
+  at::Device device;  // holds parameters, gradients and optimizer state
+  // Extra units kept gathered, besides the current and the prefetched unit: 1 if embeddings are
   // tied, else 0.
   size_t resident_units;
-  bool prefetch = true;   // false: every gather is waited for at once, for comparison
-  bool blocking = false;  // the same for every reduction
-  // Frozen units, which outlive the strategy, and how many extra ones of them are kept gathered.
+  bool prefetch = true;   // false: wait for every gather at once, for comparison
+  bool blocking = false;  // true: wait for every reduction at once
+  // Frozen units, which outlive the strategy, and the number of extra frozen units kept gathered.
   const std::vector<ParamUnit>& frozen_units = no_units();
   size_t resident_frozen_units = 0;
-  StateLayout layout = {};  // of the optimizer; null: no state
+  StateLayout layout = {};  // layout of the optimizer state; null: no state
 
   static const std::vector<ParamUnit>& no_units() {
     static const std::vector<ParamUnit> none;
@@ -44,8 +44,8 @@ struct StrategyContext {
   }
   at::TensorOptions gradient() const { return wide().dtype(options.grad_dtype); }
   at::TensorOptions wide() const { return at::TensorOptions().dtype(at::kFloat).device(device); }
-  // Options of sharded optimizer state and of masters. Offloaded state is page-locked if a device
-  // reads it.
+  // Returns tensor options for sharded optimizer state and masters. Offloaded state is page-locked
+  // if a device copies it.
   at::TensorOptions state(at::ScalarType dtype) const {
     if (!options.offload) return wide().dtype(dtype);
     return wide().dtype(dtype).device(at::kCPU).pinned_memory(!device.is_cpu());
@@ -53,67 +53,66 @@ struct StrategyContext {
 };
 
 // Decides which rank holds which part of parameters, gradients and optimizer state, and when units
-// are gathered. In float32 the master range is the compute copy. In bfloat16 each rank keeps a
-// bfloat16 range besides it, which the optimizer writes and which is also the upper half of a split
-// master.
+// are gathered. In float32 the master range is the compute copy. In bfloat16 each rank has a
+// separate bfloat16 range, which the optimizer writes; it is also the upper half of a split master.
 class Strategy {
  public:
-  // Whether frozen parameters are whole on every rank or sharded over `ranks.shards`.
+  // Storage of frozen parameters: whole on every rank, or sharded over `ranks.shards`.
   enum class Frozen { kWhole, kByRanges };
   Strategy(const StrategyContext& context, const Sharding& ranks, Frozen frozen = Frozen::kWhole);
   virtual ~Strategy() = default;
 
-  // Starts gathering `unit` asynchronously; a no-op if it is gathered.
+  // Starts to gather `unit` asynchronously. No-op if it is already gathered.
   virtual void prefetch(size_t unit) = 0;
-  // The whole padded flat parameters in the compute dtype, valid until `release`.
+  // Returns the whole padded flat parameters in the compute dtype, valid until `release`.
   virtual at::Tensor gather(size_t unit) = 0;
   virtual void release(size_t unit) = 0;
-  // Master and compute range of `unit` have been written. Collective.
+  // Call after the master and compute range of `unit` were written. Collective.
   virtual void after_update(size_t unit) = 0;
-  // Waits for the gathers that `after_update` started; then others may write the states.
+  // Waits for the gathers that `after_update` started. Then other code may write the states.
   virtual void await_gathers() {}
-  // True if every rank holds everything: optimizer ranges are whole, and norms need no sum over
-  // ranks.
+  // True if every rank holds everything: then optimizer ranges are whole, and gradient norms need
+  // no sum over ranks.
   virtual bool replicated() const = 0;
-  virtual int64_t parameter_bytes() const = 0;  // without the masters of bfloat16
+  virtual int64_t parameter_bytes() const = 0;  // without the masters of narrow weights
   virtual int64_t buffer_bytes() const = 0;
-  // Frozen units; the methods above take trained units only.
+  // Returns the frozen units; the methods above are for trained units only.
   FrozenUnits& frozen() { return frozen_; }
   const FrozenUnits& frozen() const { return frozen_; }
 
-  // Updates compute ranges and gathered copies after a load wrote the masters. Collective.
+  // Updates compute ranges and gathered copies after masters were loaded. Collective.
   void refresh_compute_weights();
 
   Gradients& gradients() { return *gradients_; }
-  // Replaces the gradients by those of the other option. Call between steps.
+  // Changes the option and makes new, empty gradients. Call between steps.
   void set_sync_each_batch(bool each);
   std::vector<UnitState>& states() { return states_; }
-  // States of trained and frozen units, for loading.
+  // Returns the states of trained and frozen units, for loading.
   std::vector<UnitState> all_states() const;
-  // The bfloat16 range that belongs to the master; none in float32.
+  // Returns the compute range that belongs to the master; none in float32.
   std::optional<at::Tensor> compute_range(size_t unit) const;
 
-  // The ranks that hold one replica of the state together, and the number of this replica. Ranks of
-  // different replicas with the same range hold the same bits.
+  // Returns the ranks that together hold one replica. The same range has the same bits in all
+  // replicas.
   Communicator& shards() const { return ranks_.shards; }
   int replica_index() const { return ranks_.replicas.rank(); }
   int num_replicas() const { return ranks_.replicas.world_size(); }
-  at::Device device() const { return context_.device; }  // of what is communicated
+  at::Device device() const { return context_.device; }  // device of communicated tensors
 
-  // Returns the unit's state on the device that updates it. Call in unit order. Between
-  // `end_update` and the end of `finish_update`, the host's state is out of date.
+  // Returns the unit's state on the device that updates it. Call in unit order. The host's state is
+  // out of date from `end_update` until `finish_update` has completed.
   UnitState begin_update(size_t unit);
   void end_update(size_t unit);
   void finish_update();
 
-  int64_t optimizer_bytes() const;  // on the device: offloaded, what passes through it
+  int64_t optimizer_bytes() const;  // on the device; if offloaded, the slots of OffloadedStates
   int64_t offloaded_bytes() const;
 
  protected:
   size_t num_units() const { return context_.units.size(); }
   bool narrow() const { return context_.options.narrow(); }
-  // Makes the state of one unit; `range` is this rank's compute range (the master itself in
-  // float32).
+  // Makes the state of the next unit. `range`: this rank's compute range, which in float32 is also
+  // the master.
   void add_state(int64_t begin, at::Tensor range);
   void make_gradients(Reduction keep);
 
@@ -122,26 +121,26 @@ class Strategy {
   std::unique_ptr<Gradients> gradients_;
   FrozenUnits frozen_;
   std::vector<UnitState> states_;
-  std::vector<at::Tensor> ranges_;  // in the compute dtype
+  std::vector<at::Tensor> ranges_;  // compute ranges, in the compute dtype
 
  private:
-  int64_t movable_bytes() const;             // of what offloading moves to the host
-  int64_t whole_bytes() const;               // of the rest of the optimizer's state
-  std::unique_ptr<OffloadedStates> staged_;  // offloaded states, from the first update on
+  int64_t movable_bytes() const;             // state that offloading moves to the host
+  int64_t whole_bytes() const;               // state that is whole on every rank
+  std::unique_ptr<OffloadedStates> staged_;  // the offloaded states; made at the first update
 };
 
 struct StrategyTag {
   static constexpr const char* kNoun = "sharding strategy";
 };
-// A strategy, registered under its name.
+// The functions of a strategy, which is registered under its name.
 struct StrategyKind {
   std::function<std::unique_ptr<Strategy>(const StrategyContext&)> make;
-  std::function<StateBytes(const StateDescription&)> plan;  // the bytes that `make` will allocate
-  bool within_nodes = false;  // shards over the ranks of a node, with a copy on every node
+  std::function<StateBytes(const StateDescription&)> plan;  // predicts the bytes of `make`
+  bool within_nodes = false;  // shards over a node's ranks and replicates across nodes
 };
 using StrategyRegistry = Registry<StrategyTag, StrategyKind>;
 
-// StrategyKind::make of a class that takes the ranks to shard over.
+// Makes a strategy `Kind` that shards over all ranks or over a node's ranks (StrategyKind::make).
 template <typename Kind>
 std::unique_ptr<Strategy> make_over_all(const StrategyContext& context) {
   return std::make_unique<Kind>(context, context.groups.over_all());
@@ -151,10 +150,10 @@ std::unique_ptr<Strategy> make_over_node(const StrategyContext& context) {
   return std::make_unique<Kind>(context, context.groups.over_node());
 }
 
-// Every name, with whether it shards within nodes.
+// Returns all names; the value is true if the strategy shards within nodes.
 std::map<std::string, bool> strategies();
 
-// By the name in the options; on one rank every strategy is no_shard.
+// Makes the strategy that the options name. On a single rank every strategy is no_shard.
 std::unique_ptr<Strategy> make_strategy(const StrategyContext& context);
 StateBytes plan_state(const StateDescription& description);
 

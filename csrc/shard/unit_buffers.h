@@ -10,17 +10,16 @@
 
 namespace fastsft {
 
-// A few buffers, each as large as the largest unit, that units use while they are gathered.
+// A few buffers for gathered units, each as large as the largest unit.
 class UnitBuffers {
  public:
   UnitBuffers(const std::vector<ParamUnit>& units, int world_size, size_t count,
               const at::TensorOptions& options, trace::Track track);
-  // `sizes`: elements of each unit; 0 for a unit that never needs a buffer.
+  // `sizes`: elements of each unit; 0 if the unit never needs a buffer.
   UnitBuffers(const std::vector<ParamUnit>& units, std::vector<int64_t> sizes, size_t count,
               const at::TensorOptions& options, trace::Track track);
 
-  // Returns the flat buffer of `unit`, the same one until `release`. Acquiring more than exist is
-  // an internal error.
+  // Returns the buffer of `unit`, the same until `release`. An internal error if no buffer is free.
   at::Tensor acquire(size_t unit);
   bool is_acquired(size_t unit) const;
   void release(size_t unit);
@@ -33,7 +32,7 @@ class UnitBuffers {
   std::vector<at::Tensor> buffers_;
   std::vector<size_t> owners_;
   trace::Track track_;
-  std::vector<uint64_t> spans_;  // while a buffer is lent
+  std::vector<uint64_t> spans_;  // trace spans of acquired buffers
 };
 
 }  // namespace fastsft

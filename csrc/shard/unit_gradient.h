@@ -9,16 +9,17 @@
 
 namespace fastsft {
 
-// The gathered gradient of a unit in one micro-batch. The first write of each tensor after `clear`
-// has beta = 0, later ones beta = 1, so nothing has to be set to zero. All of it is float32 and
-// flat; or elements [0, linear_end) are the unit's sum over micro-batches itself, in bfloat16, to
-// which GEMMs add in float32 and round once.
+// The whole gradient of a unit in one micro-batch. The first write of each tensor after `clear`
+// uses beta = 0 and later writes use beta = 1, so nothing has to be set to zero before. The
+// gradient is flat and float32. Optionally, the elements [0, linear_end) are instead the unit's
+// bfloat16 sum over micro-batches, to which GEMMs add in float32 and round once.
 class UnitGradient {
  public:
   UnitGradient() = default;
-  // Sets the gaps between the unit's tensors to zero, because they are part of sums and norms.
+  // Sets the gaps between the unit's tensors to zero, because sums and norms include them.
   UnitGradient(const ParamUnit& unit, at::Tensor flat) : flat_(std::move(flat)) { zero_gaps(unit); }
-  // `sum`: of the linears, whose gaps are zero; `filled`: with the micro-batches before this one.
+  // `sum`: the linears' gradient, summed over micro-batches; its gaps are already zero. `filled`:
+  // it contains earlier micro-batches.
   UnitGradient(const ParamUnit& unit, at::Tensor flat, at::Tensor sum, bool filled)
       : flat_(std::move(flat)),
         linears_(std::move(sum)),
@@ -27,15 +28,15 @@ class UnitGradient {
     zero_gaps(unit);
   }
 
-  // In float32: the unit from `begin` on.
+  // Returns the float32 gradient of the unit's elements from `begin` on.
   const at::Tensor& flat() const { return flat_; }
   int64_t begin() const { return begin_; }
   at::Tensor range(int64_t offset, int64_t numel) const {
     if (offset < begin_) return linears_.narrow(0, offset, numel);
     return flat_.narrow(0, offset - begin_, numel);
   }
-  // Returns the beta of a write at `offset` and marks it as written: 0 for the first write, 1 for
-  // those that add to it. Call once per write.
+  // Returns the beta of a write at `offset` and marks the tensor as written: 0 for the first write,
+  // 1 for later ones, which add. Call once per write.
   double begin_write(int64_t offset) {
     const bool first = written_.insert(offset).second;
     return first && !(filled_ && offset < begin_) ? 0.0 : 1.0;

@@ -8,7 +8,7 @@
 namespace fastsft {
 namespace {
 
-// Pieces, because every operation makes a tensor of its own.
+// Work in pieces, because every operation allocates a temporary tensor.
 constexpr int64_t kPiece = int64_t{1} << 20;
 
 template <typename Work>
@@ -24,7 +24,7 @@ at::Tensor upper_half(const at::Tensor& master) {
                    nearest.to(at::kShort).view(at::kBFloat16));
 }
 
-// The conversion keeps the lower 16 bits.
+// Returns the lower 16 bits.
 at::Tensor lower_half(const at::Tensor& master) {
   return master.view(at::kInt).bitwise_and(0xFFFF).to(at::kShort);
 }

@@ -12,9 +12,9 @@
 namespace fastsft {
 namespace {
 
-// Puts the finished directory at `path` in the place of `target`, which exists. Where names cannot
-// be exchanged the old one is gone for a moment, under a name that remove_leftovers gives back.
-// Returns where the old one is.
+// Gives the finished directory `path` the name `target`, which an older directory has. If the file
+// system cannot exchange two names, the older directory is first renamed to `.fastsft-old-...`,
+// from which `restore_replaced` can recover it. Returns the older directory's path.
 std::string replace_directory(FileSystem& file_system, const std::string& path,
                               const std::string& target) {
   if (file_system.exchange(path, target)) return path;
@@ -26,7 +26,7 @@ std::string replace_directory(FileSystem& file_system, const std::string& path,
   return old;
 }
 
-// Of folders the caller syncs only the files.
+// Syncs the folders of the manifest's files. The caller has synced the files only.
 void sync_folders(FileSystem& file_system, const std::string& path, const Manifest& manifest) {
   std::set<std::string> folders;
   for (const auto& file : manifest.files) {
@@ -56,7 +56,7 @@ void AtomicDirectory::discard() noexcept {
   try {
     if (file_system_.exists(path_)) remove_whole(file_system_, path_);
   } catch (const std::exception&) {
-    // Left for remove_leftovers; the failure that brought us here is the one to report.
+    // `remove_leftovers` will remove the directory. The caller reports the failure that came first.
   }
 }
 
@@ -64,7 +64,8 @@ std::string AtomicDirectory::commit(const std::string& name, const Manifest& man
   const std::string target = join_path(parent_, name);
   sync_folders(file_system_, path_, manifest);
   write_file(file_system_, join_path(path_, kManifest), manifest_json(manifest));
-  file_system_.sync_directory(path_);  // without mark and manifest nobody would dare to clean it up
+  // a directory with neither mark nor manifest would never be cleaned up
+  file_system_.sync_directory(path_);
   file_system_.remove_file(join_path(path_, kOwnerMark));
   file_system_.sync_directory(path_);
   if (file_system_.exists(target) && !holds_manifest(file_system_, target)) {
@@ -82,7 +83,8 @@ std::string AtomicDirectory::commit(const std::string& name, const Manifest& man
   return target;
 }
 
-// The new one is there: what cannot be removed of the old one is put aside, and fails nothing.
+// Deletes the replaced directory. If that fails, renames it to `previous-<time>-<name>` instead of
+// throwing, because the new directory is already in place.
 void AtomicDirectory::remove_old(const std::string& old, const std::string& name) {
   try {
     kept_ = delete_directory(file_system_, old, name);
@@ -134,18 +136,19 @@ void restore_replaced(FileSystem& file_system, const std::string& parent, Unremo
   }
 }
 
-// False for what is not ours.
+// Removes an entry that a crash left. Returns false, without a change, if fastsft did not make the
+// directory.
 bool remove_leftover(FileSystem& file_system, const std::string& path, bool is_directory,
                      const std::string& name) {
   if (!is_directory) {
     file_system.remove_file(path);
   } else if (!is_unfinished(file_system, path)) {
     return false;
-  } else if (is_plain_file(path, kOwnerMark)) {  // was being written
+  } else if (is_plain_file(path, kOwnerMark)) {  // the directory was never committed
     remove_whole(file_system, path);
   } else {
-    // With a manifest alone it may be a checkpoint that had changed places with its successor: it
-    // may hold files of others.
+    // A directory with a manifest only may be a checkpoint that was replaced by its successor. It
+    // may hold files that fastsft did not write.
     remove_written(file_system, path, name);
   }
   return true;

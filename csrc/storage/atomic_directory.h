@@ -8,25 +8,28 @@
 
 namespace fastsft {
 
-// A directory that appears whole or not at all (docs/spec/reliability.md, section 2). It is filled
-// under `<parent>/.fastsft-tmp-<label>-<random>`; every file in it must be synced before `commit`.
+// A directory that appears whole or not at all (docs/spec/reliability.md, section 2). Its files are
+// written to `<parent>/.fastsft-tmp-<label>-<random>`; the caller must sync every file before
+// `commit`.
 class AtomicDirectory {
  public:
   AtomicDirectory(FileSystem& file_system, std::string parent, const std::string& label);
-  ~AtomicDirectory();  // discards
+  ~AtomicDirectory();  // calls `discard`
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
 
   const std::string& path() const { return path_; }
-  // Folders of the files, manifest, sync, rename to `<parent>/<name>`, sync of the parent. One of
-  // ours of that name changes places with it and is deleted only after the new one is durable: one
-  // of the two always has the name, or can be given it back by `restore_replaced`. What else has
-  // the name (a link, what another program wrote) is put aside before, and of fastsft's what others
-  // wrote there (removal.h). Returns the new path.
+  // Writes the manifest, syncs the folders, renames the directory to `<parent>/<name>` and syncs
+  // the parent. If a directory with fastsft's manifest has that name, the two exchange names, and
+  // the old directory is deleted only after the new directory is durable. So at any time one of
+  // them has the name, or `restore_replaced` can give the name back. Anything else with that name
+  // (a link, another program's files) is first renamed to `previous-<time>`. The old directory's
+  // files that fastsft did not write are kept in the same way (removal.h). Returns the new path.
   std::string commit(const std::string& name, const Manifest& manifest);
-  // What `commit` put aside, or could not remove: its new path, "" when nothing was.
+  // Path to which `commit` renamed the entries that it could not replace or delete; "" if there
+  // were none.
   const std::string& kept() const { return kept_; }
-  // Removes it now, unless it was committed; as far as that is possible.
+  // Removes the directory unless it was committed. Ignores failures.
   void discard() noexcept;
 
  private:
@@ -39,23 +42,27 @@ class AtomicDirectory {
   bool committed_ = false;
 };
 
-// Renames the directory `path`, which holds fastsft's manifest, to
-// `.fastsft-trash-<name>-<random>`, so that it is gone at once, then removes what we wrote. What
-// others wrote there is put aside under `name` (default: its own); returns its new path, "" when
-// there was nothing. std::invalid_argument when it is not fastsft's. FileError, and it keeps its
-// name, where something in it is protected (protection.h) or nothing of it could be removed.
+// Deletes the directory `path`, which must hold fastsft's manifest. Renames it to
+// `.fastsft-trash-<name>-<random>` first, so that the name is free at once, then removes the files
+// of the manifest. Files that fastsft did not write are kept in `previous-<time>-<name>` (`name` is
+// by default the last component of `path`). Returns the path of the kept files, or "" if there are
+// none. Throws std::invalid_argument if `path` holds no manifest of fastsft. Throws FileError, and
+// the directory keeps its name, if something in it is protected (protection.h) or nothing in it
+// could be removed.
 std::string delete_directory(FileSystem& file_system, const std::string& path,
                              const std::string& name = "");
 
-// Where names cannot be exchanged, a crash inside `commit` leaves the old directory under another
-// name: it gets its own back when nothing else has it.
+// Finishes a replacement that a crash interrupted. On file systems that cannot exchange two names,
+// `commit` renames the old directory before the new directory gets its name. Gives the old
+// directory its name back if no other directory has that name; otherwise deletes it.
 void restore_replaced(FileSystem& file_system, const std::string& parent,
                       Unremoved* unremoved = nullptr);
 
-// After `restore_replaced`, removes what a crash left in `parent`: files and links with our
-// temporary names, and directories with our temporary and trash names that hold our owner mark or a
-// manifest, or nothing. Returns their names; what stays is named in `unremoved`, or ends it without
-// that (FileError). Only while no other run writes there.
+// Calls `restore_replaced`, then removes the entries of `parent` that a crash left: files and links
+// with fastsft's temporary names, and directories with a temporary or trash name that hold
+// fastsft's owner mark, a manifest, or nothing. Returns the removed names. A failed removal is
+// added to `unremoved`, or throws FileError if `unremoved` is null. Call it only while no other run
+// writes to `parent`.
 std::vector<std::string> remove_leftovers(FileSystem& file_system, const std::string& parent,
                                           Unremoved* unremoved = nullptr);
 

@@ -7,22 +7,23 @@
 
 namespace fastsft {
 
-// Bytes from first to last, read once: a file, a pipe, what a decompressor gives.
+// A stream of bytes that is read once: a file, a pipe or a decompressor's output.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Reads some bytes into `to`, which is not empty; 0 at the end. Throws std::runtime_error when
-  // reading fails.
+  // Reads at least 1 byte into `to`, which must not be empty. Returns the number of bytes read, or
+  // 0 at the end. Throws std::runtime_error if reading fails.
   virtual size_t read(std::span<char> to) = 0;
 };
 
-// A file, read in blocks: unlike a mapping, a file that shrinks meanwhile ends early and does not
-// kill the process, and what was read leaves memory again.
+// A file that is read in blocks. Unlike a mapped file, it does not kill the process if another
+// program truncates it (the stream then ends early), and its pages do not stay in the process's
+// memory.
 class FileSource : public ByteSource {
  public:
-  // `what` names the file in messages ("data file"). std::invalid_argument when it is no regular
-  // file, std::runtime_error when it cannot be read.
+  // `what` names the file in messages ("data file"). Throws std::invalid_argument if `path` is no
+  // regular file, std::runtime_error if it cannot be read.
   FileSource(const std::string& path, const std::string& what);
   ~FileSource() override;
   FileSource(const FileSource&) = delete;
@@ -45,16 +46,17 @@ class TextSource : public ByteSource {
   size_t at_ = 0;
 };
 
-// Reads pieces of a file. Unlike a mapping, what was read does not stay in the process's memory.
+// A file from which ranges are read. Unlike the pages of a mapped file, the bytes do not stay in
+// the process's memory.
 class FileBytes {
  public:
-  // FileError when it is no regular file, or cannot be opened.
+  // Throws FileError if `path` is no regular file or cannot be opened.
   explicit FileBytes(const std::string& path);
   ~FileBytes();
   FileBytes(const FileBytes&) = delete;
   FileBytes& operator=(const FileBytes&) = delete;
 
-  // Fills `to` from `offset` on. std::runtime_error when the file ends before.
+  // Fills `to` with the bytes at `offset`. Throws std::runtime_error if the file has fewer bytes.
   void read_at(uint64_t offset, std::span<std::byte> to) const;
   uint64_t size() const { return size_; }
 

@@ -40,8 +40,8 @@ FileDigest write_file(FileSystem& file_system, const std::string& path, const st
   return file.finish();
 }
 
-// Read, not mapped: the pages of a mapping would count as this process's memory, and a file that is
-// cut meanwhile would kill it.
+// The file is read rather than mapped. A mapped file's pages would count as this process's memory,
+// and truncation of the file would kill the process.
 FileDigest digest_file(const std::string& path) {
   const FileBytes file(path);
   FileDigest digest{last_component(path), 0, 0};

@@ -12,14 +12,14 @@
 namespace fastsft {
 
 struct FileDigest {
-  std::string name;  // without directory
+  std::string name;  // file name without directory
   uint64_t size = 0;
   uint32_t crc32c = 0;
 
   bool operator==(const FileDigest&) const = default;
 };
 
-// A file whose size and checksum are taken while it is written.
+// A file that computes its size and checksum while it is written.
 class ChecksummedFile {
  public:
   ChecksummedFile(FileSystem& file_system, const std::string& path);
@@ -27,7 +27,7 @@ class ChecksummedFile {
   void write(std::span<const std::byte> bytes);
   void write(const std::string& text);
   uint64_t size() const { return digest_.size; }
-  // Durable on return.
+  // Syncs and closes the file, and returns its digest. The file is durable on return.
   FileDigest finish();
 
  private:
@@ -35,8 +35,8 @@ class ChecksummedFile {
   FileDigest digest_;
 };
 
-// Calls work(block) for one block of `bytes` after the other, small enough that what is read twice
-// is in the core's cache the second time.
+// Calls work(block) for successive blocks of `bytes`. A block fits the processor core's cache, so
+// that `work` may read it twice cheaply.
 template <typename Work>
 void for_blocks(std::span<const std::byte> bytes, const Work& work) {
   constexpr size_t kBlock = 256 << 10;
@@ -47,10 +47,10 @@ void for_blocks(std::span<const std::byte> bytes, const Work& work) {
   }
 }
 
-// A new file with this text, durable on return.
+// Writes `text` to a new file, durable on return.
 FileDigest write_file(FileSystem& file_system, const std::string& path, const std::string& text);
 
-// Of a file that someone else wrote. FileError unless it is a regular one.
+// Computes the digest of an existing file. Throws FileError if `path` is no regular file.
 FileDigest digest_file(const std::string& path);
 
 }  // namespace fastsft

@@ -13,7 +13,7 @@ namespace {
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-// Slicing by eight: table k advances a byte by k further zero bytes.
+// Tables of the slicing-by-8 algorithm: table k is the checksum of a byte followed by k zero bytes.
 constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -54,7 +54,8 @@ uint32_t update_portable(uint32_t state, const std::byte* data, size_t size) {
 using Update = uint32_t (*)(uint32_t, const std::byte*, size_t);
 
 #if defined(__x86_64__)
-constexpr size_t kStretch = 16 << 10;  // bytes
+// bytes of each of the three ranges that `checksum_three` reads at the same time
+constexpr size_t kStretch = 16 << 10;
 
 __attribute__((target("sse4.2"))) uint32_t update_sse42(uint32_t state, const std::byte* data,
                                                         size_t size) {
@@ -65,7 +66,8 @@ __attribute__((target("sse4.2"))) uint32_t update_sse42(uint32_t state, const st
   return state;
 }
 
-// The instruction takes three cycles and one can begin in each: three stretches at a time.
+// Computes three ranges at the same time, because the CRC instruction has a latency of three cycles
+// but a new one can start in each cycle.
 __attribute__((target("sse4.2"))) uint32_t checksum_three(uint32_t previous,
                                                           const std::byte* data) {
   static const Crc32cCombiner combine(kStretch);
@@ -84,7 +86,8 @@ bool has_instruction() {
   return has;
 }
 
-// Takes what it has read off `bytes`.
+// Computes the checksum of as many triples of ranges as `bytes` holds, and removes them from the
+// front of `bytes`.
 uint32_t checksum_stretches(std::span<const std::byte>& bytes, uint32_t previous) {
   for (; has_instruction() && bytes.size() >= 3 * kStretch; bytes = bytes.subspan(3 * kStretch)) {
     previous = checksum_three(previous, bytes.data());
@@ -116,7 +119,8 @@ uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t previous) {
 namespace fastsft {
 namespace {
 
-// Polynomials over GF(2) modulo the Castagnoli polynomial, the highest power in the lowest bit.
+// Arithmetic on polynomials over GF(2) modulo the Castagnoli polynomial. The lowest bit is the
+// coefficient of the highest power.
 constexpr uint32_t kPolynomial = 0x82F63B78;
 constexpr uint32_t kOne = uint32_t{1} << 31;
 constexpr uint32_t kX = kOne >> 1;
@@ -141,7 +145,7 @@ uint32_t power_of_x(uint64_t exponent) {
 }  // namespace
 
 Crc32cCombiner::Crc32cCombiner(uint64_t second_size) : shift_(power_of_x(second_size)) {
-  // x^(8 * size) as the eighth power: the exponent itself could overflow.
+  // Computes x^(8 * size) by squaring x^size three times, because 8 * size could overflow.
   for (int i = 0; i < 3; ++i) shift_ = multiply(shift_, shift_);
 }
 

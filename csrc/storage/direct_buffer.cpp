@@ -17,11 +17,13 @@
 namespace fastsft {
 namespace {
 
-// Of a disk, every disk takes it; and whole pages, so that none is also written through the cache.
+// The block size of direct writes: a multiple of every disk's block size. It is at least a page, so
+// that no page is written both directly and through the cache.
 const size_t kBlock = std::max<size_t>(4096, static_cast<size_t>(::sysconf(_SC_PAGESIZE)));
 constexpr size_t kCapacity = size_t{4} << 20;
 constexpr size_t kWorthIt = size_t{256} << 10;
-constexpr long kXfsMagic = 0x58465342;  // linux/magic.h has it only since 5.x
+// only newer kernel headers define this number in linux/magic.h
+constexpr long kXfsMagic = 0x58465342;
 
 }  // namespace
 
@@ -60,7 +62,7 @@ void DirectBuffer::write_at(uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 void DirectBuffer::flush() {
-  // Moved on before anything is written: after an error nothing is written a second time.
+  // The state is updated before the writes, so that no byte is written again after an error.
   const std::span<const std::byte> held(memory_.get(), end_);
   const uint64_t base = base_;
   const size_t begin = begin_, end = end_;
@@ -77,7 +79,7 @@ void DirectBuffer::flush() {
 }
 
 void DirectBuffer::write_direct(uint64_t offset, std::span<const std::byte> bytes) {
-  if (descriptor_ < 0) {  // the same file, whatever has its path now
+  if (descriptor_ < 0) {  // reopens the same file, even if its path now belongs to another file
     const std::string same = "/proc/self/fd/" + std::to_string(opened_);
     descriptor_ = ::open(same.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
   }

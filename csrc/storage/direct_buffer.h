@@ -9,28 +9,30 @@
 
 namespace fastsft {
 
-// Whether files below the directory of `path` are best written past the page cache: local disks
-// whose file system takes O_DIRECT next to other writes of the same file (ext4, XFS). Elsewhere, as
-// on network file systems, the kernel's own delayed writing is quicker.
+// Returns true if files in the directory of `path` are best written past the page cache: on local
+// disks whose file system allows O_DIRECT and cached writes to the same file (ext4, XFS). On other
+// file systems, such as network file systems, the kernel's write-back is faster.
 bool takes_direct_writes(const std::string& path);
 
-// Collects the bytes of stretches of a file in page-aligned memory and writes whole blocks past the
-// page cache: without the kernel's copy, which costs the processor more than all else of a save.
-// What does not fill a block, at either end of a stretch, and stretches too short to be worth it
-// go to `cached`, which must write to the same file.
+// Collects written bytes in page-aligned memory and writes whole blocks past the page cache. This
+// avoids the kernel's copy, which takes most of a save's processor time. The incomplete blocks at
+// both ends of a contiguous range, and short ranges, go to `cached`, which must write to the same
+// file.
 class DirectBuffer {
  public:
   using Write = std::function<void(uint64_t offset, std::span<const std::byte>)>;
 
-  // `path` is for messages; `opened`: a descriptor of the file, which the caller keeps open.
+  // `path`: for messages. `opened`: a descriptor of the file, which the caller keeps open.
+  // `cached`: writes through the page cache.
   DirectBuffer(std::string path, int opened, Write cached);
   ~DirectBuffer();
   DirectBuffer(const DirectBuffer&) = delete;
   DirectBuffer& operator=(const DirectBuffer&) = delete;
 
-  // A stretch ends where the next bytes do not continue it.
+  // Writes `bytes` at `offset`. Bytes that do not continue the previous call's range begin a new
+  // range.
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
-  // Gives everything to the file; on return nothing is held back. Does not sync.
+  // Writes all collected bytes to the file. Does not sync.
   void flush();
 
  private:
@@ -45,9 +47,10 @@ class DirectBuffer {
   Write cached_;
   std::unique_ptr<std::byte, Free> memory_;
   int descriptor_ = -1;
-  bool refused_ = false;  // by the file system: everything goes to `cached_` from then on
-  uint64_t base_ = 0;     // file offset of the first byte of `memory_`, whole blocks
-  size_t begin_ = 0;      // [begin_, end_) of `memory_` waits to be written
+  // true after the file system has refused O_DIRECT; all bytes then go to `cached_`
+  bool refused_ = false;
+  uint64_t base_ = 0;  // file offset of the first byte of `memory_`, a multiple of the block size
+  size_t begin_ = 0;   // bytes [begin_, end_) of `memory_` are still to be written
   size_t end_ = 0;
 };
 

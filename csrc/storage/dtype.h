@@ -33,10 +33,11 @@ enum class DType {
 };
 
 int dtype_bits(DType dtype);
-std::string_view dtype_name(DType dtype);  // "BF16"
+std::string_view dtype_name(DType dtype);  // for example "BF16"
 std::optional<DType> find_dtype(std::string_view name);
 
-// elements x bits / 8; nothing when that overflows or ends inside a byte.
+// Returns elements x bits / 8, or nullopt if the product overflows or is not a whole number of
+// bytes.
 std::optional<uint64_t> dtype_bytes(DType dtype, uint64_t elements);
 
 }  // namespace fastsft

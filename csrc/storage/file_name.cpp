@@ -22,7 +22,7 @@ std::string shortened(const std::string& name) {
   if (name.size() <= 80) return name;
   size_t end = 80;
   while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80)
-    --end;  // whole characters
+    --end;  // never cuts a UTF-8 character
   return name.substr(0, end) + "...";
 }
 

@@ -6,25 +6,26 @@
 
 namespace fastsft {
 
-// Bytes [offset, offset + size) of a file, and their checksum.
+// A file's byte range [offset, offset + size) and its checksum.
 struct RangeDigest {
-  std::string name;  // of the file, without directory
+  std::string name;  // file name without directory
   uint64_t offset = 0;
   uint64_t size = 0;
   uint32_t crc32c = 0;
 };
 
-// The digests of whole files from those of all their ranges, in any order. std::runtime_error
-// naming the file when bytes are missing or were written twice.
+// Joins the digests of ranges, given in any order, into digests of whole files. Throws
+// std::runtime_error with the file's name if bytes are missing or were written twice.
 std::vector<FileDigest> join_ranges(std::vector<RangeDigest> ranges);
 
-// A file of which this process writes some ranges, in ascending order, and others the rest.
+// A file that several processes write; this process writes some of its ranges, in ascending order.
 class ChecksummedRanges {
  public:
   ChecksummedRanges(FileSystem& file_system, const std::string& path);
 
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
-  // Durable on return. Ranges that touch are one.
+  // Syncs and closes the file, and returns a digest for each range. Adjacent ranges are merged.
+  // Durable on return.
   std::vector<RangeDigest> finish();
 
  private:

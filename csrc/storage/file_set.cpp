@@ -37,8 +37,8 @@ bool remove_if_there(FileSystem& file_system, const std::string& path) {
   return true;
 }
 
-// The folders of the file `name` in `directory`, durable on return. `put_foreign_aside` has seen to
-// it that what has their names are folders.
+// Makes the parent folders of the file `name` in `directory`, durable on return.
+// `put_foreign_aside` has already moved away entries with these names that are no folders.
 void make_folders(FileSystem& file_system, const std::string& directory, const std::string& name) {
   for (size_t end = name.find('/'); end != std::string::npos; end = name.find('/', end + 1)) {
     const std::string folder = join_path(directory, name.substr(0, end));
@@ -48,13 +48,13 @@ void make_folders(FileSystem& file_system, const std::string& directory, const s
   }
 }
 
-// Renames those of `names` that have not been renamed before.
+// Renames those files of `names` that are still in `from`.
 void move_files(FileSystem& file_system, const std::string& from, const std::string& to,
                 const std::vector<std::string>& names) {
   std::set<std::string> changed{to};
   for (const auto& name : names) {
     const std::string path = join_path(from, name), target = join_path(to, name);
-    changed.insert(parent_path(target));  // also when a crash came before its sync
+    changed.insert(parent_path(target));  // also syncs files that were renamed before a crash
     if (!file_system.exists(path)) continue;
     make_folders(file_system, to, name);
     file_system.rename(path, target);
@@ -62,8 +62,8 @@ void move_files(FileSystem& file_system, const std::string& from, const std::str
   for (const auto& directory : changed) file_system.sync_directory(directory);
 }
 
-// One file replaces another in a single step, and what else loaders read with it is the
-// same: the old model stays until then.
+// Returns true if a single weight file replaces another next to an identical config.json. One
+// rename is then enough, and the old model remains until that rename.
 bool is_swap(FileSystem& file_system, const std::string& parent, const std::string& set) {
   const auto config = [](const std::string& folder) { return join_path(folder, "config.json"); };
   return file_system.exists(join_path(set, kSingleWeights)) &&
@@ -78,8 +78,9 @@ bool is_same(const std::string& path, const std::string& other) {
   return digest_file(path) == digest;
 }
 
-// What has the name of a folder of `name`, or of the file itself, and may not be replaced: "" when
-// nothing is in the way. Of files of other programs those that the set does not hold alike.
+// Returns the path, below `parent`, of an entry that would be overwritten but must be kept; "" if
+// there is none. The entry is the file `name` or one of its parent folders. A file that fastsft did
+// not write may be replaced if the set's file has the same content.
 std::string in_the_way(const std::string& parent, const std::string& set, const std::string& name,
                        bool ours) {
   for (size_t end = name.find('/'); end != std::string::npos; end = name.find('/', end + 1)) {
@@ -94,9 +95,10 @@ std::string in_the_way(const std::string& parent, const std::string& set, const 
   return ours || (is_there(fresh) && is_same(path, fresh)) ? "" : name;
 }
 
-// Moves what the set would write over, or remove, and fastsft did not write, into a folder of its
-// own: next to the model it would be read by loaders that take all weights of a directory. What
-// loaders begin with goes first. Returns the folder, "" when there was nothing.
+// Moves entries that the set would overwrite or remove, and that fastsft did not write, to a
+// separate folder. Next to the model they could be read by loaders that take all weight files of a
+// directory. The files that loaders open first are moved first. Returns the folder, or "" if
+// nothing was moved.
 std::string put_foreign_aside(FileSystem& file_system, const std::string& parent,
                               const std::string& set, std::vector<std::string> names) {
   const bool ours = is_our_model(parent);
@@ -108,7 +110,7 @@ std::string put_foreign_aside(FileSystem& file_system, const std::string& parent
     if (folder.empty()) {
       folder = previous_path(parent, "files");
       file_system.make_directory(folder);
-      file_system.sync_directory(parent);  // before it holds the only copy of anything
+      file_system.sync_directory(parent);  // before the folder holds the only copy of a file
     }
     make_folders(file_system, folder, other);
     file_system.rename(join_path(parent, other), join_path(folder, other));
@@ -124,8 +126,8 @@ bool is_as_listed(const std::string& path, const FileDigest& file) {
   return found == file;
 }
 
-// Why the set cannot be installed, or "". Files that were moved already are looked for where they
-// went.
+// Returns why the set cannot be installed, or "". Files that were already moved are checked in
+// `parent`.
 std::string problem_of(const std::string& parent, const std::string& set) {
   try {
     for (const auto& file : read_manifest(set).files) {
@@ -139,14 +141,14 @@ std::string problem_of(const std::string& parent, const std::string& set) {
         return file.name + " was replaced meanwhile";
       }
     }
-  } catch (const std::exception& error) {  // no manifest, or what cannot be read
+  } catch (const std::exception& error) {  // no manifest, or an unreadable file
     return error.what();
   }
   return "";
 }
 
-// Whether nothing in `folder` of the set is of use: no file that it lists as it should be, and none
-// that it does not list.
+// Returns true if `folder` of the set holds nothing useful: all files are damaged or the manifest
+// itself, and none is unlisted.
 bool holds_nothing(const std::string& set, const std::string& folder, const Manifest& manifest) {
   const auto entries = posix_file_system().list(join_path(set, folder));
   return std::all_of(entries.begin(), entries.end(), [&](const DirectoryEntry& entry) {
@@ -198,7 +200,8 @@ std::string install_file_set(FileSystem& file_system, const std::string& parent,
   const std::vector<std::string> last(entries, names.end());
   const auto waits = [&](const auto& file) { return file_system.exists(join_path(set, file)); };
   std::vector<std::string> replaced = stale_weight_files(file_system, parent, names);
-  for (const char* entry : {kSingleWeights, kWeightsIndex}) {  // one of the set may be in place
+  // an earlier call may have moved one of these files
+  for (const char* entry : {kSingleWeights, kWeightsIndex}) {
     if (std::find(names.begin(), names.end(), entry) == names.end()) replaced.emplace_back(entry);
   }
   std::copy_if(names.begin(), names.end(), std::back_inserter(replaced), waits);
@@ -213,7 +216,7 @@ std::string install_file_set(FileSystem& file_system, const std::string& parent,
   for (const auto& stale : stale_weight_files(file_system, parent, names)) {
     file_system.remove_file(join_path(parent, stale));
   }
-  // The model is there: what is left of the set ends nothing, and the next start removes it.
+  // The model is installed. A failed deletion is ignored, because the next start removes the rest.
   Unremoved unremoved;
   or_unremoved(&unremoved, [&] { delete_directory(file_system, set); });
   return kept;
@@ -246,7 +249,7 @@ std::string keep_file_set(FileSystem& file_system, const std::string& parent,
 
 namespace {
 
-// What became of a set that a crash left, where it is not installed.
+// Installs a set that a crash left. Returns the reason if it was not installed, nullopt otherwise.
 std::optional<BrokenFileSet> finish_file_set(FileSystem& file_system, const std::string& parent,
                                              const std::string& name, bool remove_useless) {
   const std::string set = join_path(parent, name);

@@ -14,7 +14,8 @@ struct DirectoryEntry {
   bool is_directory = false;
 };
 
-// A file being written. Nothing is durable before `sync`; the destructor closes without syncing.
+// A file open for writing. Nothing is durable before `sync`. The destructor closes the file without
+// syncing.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
@@ -23,7 +24,7 @@ class WritableFile {
   virtual void close() = 0;
 };
 
-// A file of which several processes write parts at the same time. As WritableFile otherwise.
+// A file whose ranges several processes write at the same time. Durability is as for WritableFile.
 class RangeFile {
  public:
   virtual ~RangeFile() = default;
@@ -32,40 +33,42 @@ class RangeFile {
   virtual void close() = 0;
 };
 
-// A directory held open: what is removed, is removed there, wherever its path leads meanwhile.
+// An open directory. Removals happen in this directory even if its path is replaced meanwhile.
 class Directory {
  public:
   virtual ~Directory() = default;
   virtual std::vector<DirectoryEntry> list() = 0;                         // sorted by name
-  virtual std::unique_ptr<Directory> enter(const std::string& name) = 0;  // never through a link
-  virtual void remove_file(const std::string& name) = 0;       // of a link the link itself
-  virtual void remove_directory(const std::string& name) = 0;  // must be empty
+  virtual std::unique_ptr<Directory> enter(const std::string& name) = 0;  // fails for a link
+  virtual void remove_file(const std::string& name) = 0;  // removes a link itself, not its target
+  virtual void remove_directory(const std::string& name) = 0;  // the directory must be empty
 };
 
-// Every change to the disk goes through here, so that tests can fail each single operation.
-// Failures are FileError (posix_call.h) with operation, path and reason; a full disk also names the
-// bytes free. Interrupted calls and short writes are continued; EIO and ESTALE are retried a few
-// times, but a failed sync never is.
+// The interface for every change on disk, so that tests can make each operation fail. A failure
+// throws FileError (posix_call.h) with operation, path and reason; for a full disk it also names
+// the free bytes. Interrupted calls and short writes are continued. EIO and ESTALE are retried a
+// few times, except after a failed sync.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // A new file: nothing, no link either, may have the name.
+  // Creates a file for writing. Fails if anything, even a link, has the name.
   virtual std::unique_ptr<WritableFile> create_file(const std::string& path) = 0;
-  // Keeps what is there. Never through a link.
+  // Opens a file for writing, and creates it if needed. Existing content is kept. Fails for a link.
   virtual std::unique_ptr<RangeFile> open_ranges(const std::string& path) = 0;
-  // The path itself must be a directory, no link to one.
+  // Opens a directory. Fails if the path itself is a link.
   virtual std::unique_ptr<Directory> open_directory(const std::string& path) = 0;
   virtual void sync_file(const std::string& path) = 0;
   virtual void sync_directory(const std::string& path) = 0;
-  // Replaces a file; of a link the link itself is renamed or replaced.
+  // Renames a file or directory, and replaces an existing file. Renames or replaces a link itself,
+  // not its target.
   virtual void rename(const std::string& from, const std::string& to) = 0;
-  // Each takes the other's name in one step. False, and nothing changed, where the file system
-  // cannot do that.
+  // Exchanges two names in one step. Returns false, without a change, if the file system cannot do
+  // that.
   virtual bool exchange(const std::string& first, const std::string& second) = 0;
-  virtual void make_directory(const std::string& path) = 0;  // must not exist, parents must
+  // fails if the path exists or its parent does not
+  virtual void make_directory(const std::string& path) = 0;
   virtual void remove_file(const std::string& path) = 0;
-  virtual void remove_directory(const std::string& path) = 0;  // must be empty
+  virtual void remove_directory(const std::string& path) = 0;  // the directory must be empty
 
   virtual bool exists(const std::string& path) = 0;
   virtual std::vector<DirectoryEntry> list(const std::string& path) = 0;  // sorted by name
@@ -73,12 +76,12 @@ class FileSystem {
 };
 
 FileSystem& posix_file_system();
-// The same for large files that nobody reads soon and that are written during other work: past the
-// page cache where that is best (posix_file.h).
+// Returns a file system for large files that are written in the background and not read soon. It
+// writes past the page cache if that is faster (posix_file.h).
 FileSystem& direct_file_system();
 
 std::string join_path(const std::string& directory, const std::string& name);
-std::string parent_path(const std::string& path);  // "." for a bare name
+std::string parent_path(const std::string& path);  // returns "." for a name without a slash
 std::string last_component(const std::string& path);
 
 }  // namespace fastsft

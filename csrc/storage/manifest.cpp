@@ -93,7 +93,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     manifest = manifest_of(parse_json(text, where), where);
   } catch (const Json::exception& error) {
     throw_invalid(where, ": not a manifest: ", error.what());
-  } catch (const std::logic_error& error) {  // std::stoul's, and our own std::invalid_argument
+    // std::stoul and `check_relative_name` throw subclasses
+  } catch (const std::logic_error& error) {
     throw_invalid(where, ": not a manifest: ", error.what());
   }
   require(manifest_json(manifest) == text, where, ": its checksum does not match; it was damaged");

@@ -21,20 +21,22 @@
 namespace fastsft {
 namespace {
 
-// A signal handler may neither lock nor allocate: fixed places, each valid while `begin` is not 0.
+// An entry of the table that the signal handler reads. A handler may neither lock nor allocate, so
+// the table has a fixed size. An entry is in use while `begin` is not 0.
 struct Mapping {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};
   std::array<char, 512> path{};
 };
 
-constexpr size_t kMaxMappings = 1024;  // of more, the others are not guarded
+constexpr size_t kMaxMappings = 1024;  // mappings beyond this number are not covered by the handler
 std::array<Mapping, kMaxMappings> mappings;
-std::mutex mutex;  // of those who change them
+std::mutex mutex;  // serializes changes of the table
 struct sigaction before {};
 
 void say(const char* text) {
-  if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody is left to tell
+  // if writing fails, there is no other way to report
+  if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;
 }
 
 void on_bus_error(int, siginfo_t* info, void*) {
@@ -48,7 +50,8 @@ void on_bus_error(int, siginfo_t* info, void*) {
         "again: it goes on from the newest checkpoint\n");
     ::_exit(1);
   }
-  ::sigaction(SIGBUS, &before, nullptr);  // not ours: the access fails again, and goes there
+  // not one of our mappings: the repeated access goes to the previous handler
+  ::sigaction(SIGBUS, &before, nullptr);
 }
 
 void install() {
@@ -59,9 +62,10 @@ void install() {
   ::sigaction(SIGBUS, &action, &before);
 }
 
-// Of a mapped file that somebody cuts short, or whose disk fails, the kernel ends the process that
-// touches what is gone: SIGBUS, no word. For mappings told of here a line on standard error names
-// the file first, and the status is 1. Other programs' handlers of the signal stay for all else.
+// Adds a mapping to the table of the SIGBUS handler. If a mapped file is truncated or its disk
+// fails, the kernel sends SIGBUS on the next access and the process would die without a message.
+// For the mappings in the table, the handler prints the file's name to stderr and exits with status
+// 1. Other addresses are left to the handler that was installed before.
 void guard_mapping(const void* begin, size_t size, const std::string& path) {
   const std::lock_guard lock(mutex);
   static const bool installed = (install(), true);
@@ -77,7 +81,7 @@ void guard_mapping(const void* begin, size_t size, const std::string& path) {
   }
 }
 
-// Before it is unmapped.
+// Removes a mapping from the table. Call it before the memory is unmapped.
 void forget_mapping(const void* begin) {
   const std::lock_guard lock(mutex);
   for (Mapping& mapping : mappings) {

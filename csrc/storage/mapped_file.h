@@ -6,9 +6,9 @@
 
 namespace fastsft {
 
-// A whole file, mapped read-only. Pages are read when they are touched.
-// Throws std::invalid_argument when the path is no regular file, std::runtime_error when it cannot
-// be read. A file that is cut while it is mapped ends the process with a line on stderr.
+// A whole file, mapped read-only. Its pages are read from disk on first access. The constructor
+// throws std::invalid_argument if the path is no regular file, std::runtime_error if it cannot be
+// read. If the file is truncated while it is mapped, the process exits with a message on stderr.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

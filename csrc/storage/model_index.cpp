@@ -16,7 +16,7 @@ uint64_t total(const Json& json, const char* key) {
   const auto metadata = json.find("metadata");
   if (metadata == json.end() || !metadata->is_object()) return 0;
   const auto value = metadata->find(key);
-  // Some writers put a float here; it is information only.
+  // Some writers store a float here. The value is for information only, so 0 will do.
   return value != metadata->end() && value->is_number_unsigned() ? value->get<uint64_t>() : 0;
 }
 

@@ -10,18 +10,19 @@
 
 namespace fastsft {
 
-// FileError with operation, path and reason; a full disk also says how much is free.
+// Throws FileError with operation, path and reason; for a full disk also with the free bytes.
 [[noreturn]] void fail_call(const char* operation, const std::string& path, int error);
 
-// What a network file system reports for a moment: worth another try.
+// Returns true for errors that a network file system may report temporarily, so that a retry can
+// help.
 inline bool is_transient(int error) { return error == EIO || error == ESTALE; }
 
-// Repeats `call` while it is interrupted, and a few times after a transient error, each time a
-// little later. `done(error)` tells whether a failure after such an error means that the call
-// before it had worked. Returns the call's result, 0 when done.
+// Calls `call` again while it is interrupted, and up to three times after a transient error, with
+// growing delays. `done(error)`: true if this error of a retry means that the first attempt had
+// succeeded. Returns the result of `call`, or 0 if `done` returned true.
 template <typename Call, typename Done>
-auto checked_call(const char* operation, const std::string& path, Call&& call, Done&& done)
-    -> decltype(call()) {
+auto checked_call(const char* operation, const std::string& path, Call&& call,
+                  Done&& done) -> decltype(call()) {
   constexpr int kMaxRetries = 3;
   for (int retries = 0;;) {
     const auto result = call();

@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint64_t kWritebackStep = uint64_t{8} << 20;
 
-// A file that is there may be one of ours alone: another name of a stranger's would be written,
-// too.
+// Throws FileError unless the opened file is a regular file with a single name. Through a hard
+// link, another user's file would be overwritten.
 void check_own(int descriptor, const std::string& path) {
   struct stat found {};
   if (::fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink <= 1) return;
@@ -24,7 +24,8 @@ void check_own(int descriptor, const std::string& path) {
                          "that others cannot write to"));
 }
 
-// A first try whose answer was lost has made the file: a second one opens it.
+// Opens a file for writing. If the answer to the first attempt was lost, that attempt may have
+// created the file, so a retry drops O_EXCL.
 int open_to_write(const std::string& path, int flags) {
   flags |= O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const int descriptor = checked_call("create", path, [&] {
@@ -81,7 +82,7 @@ void PosixFile::start_writeback(uint64_t offset, uint64_t size) {
   if (offset != pending_end_) pending_begin_ = offset;
   pending_end_ = offset + size;
   if (pending_end_ - pending_begin_ < kWritebackStep) return;
-  // Advice only: file systems that do not know it say so, and `sync` does all of it.
+  // The result is ignored: this call is an optimization, and `sync` writes everything.
   static_cast<void>(::sync_file_range(descriptor_, static_cast<off_t>(pending_begin_),
                                       static_cast<off_t>(pending_end_ - pending_begin_),
                                       SYNC_FILE_RANGE_WRITE));
@@ -90,7 +91,8 @@ void PosixFile::start_writeback(uint64_t offset, uint64_t size) {
 
 void PosixFile::sync() {
   if (direct_) direct_->flush();
-  // After a failed fsync the kernel may drop the dirty pages: a second one would report success.
+  // No retry after a failed fsync: the kernel may have dropped the dirty pages, and a second call
+  // would report success.
   while (::fsync(descriptor_) != 0) {
     if (errno != EINTR) fail_call("sync", path_, errno);
   }

@@ -9,13 +9,13 @@ namespace fastsft {
 
 enum class Caching { kCached, kDirect };
 
-// A file open for writing. kCached: the kernel is asked to begin with the disk while the rest is
-// written, so that `sync` has little left to wait for. kDirect: past the page cache where the file
-// system is one for that (direct_buffer.h), else as kCached; a call may then tell of an error of
-// the bytes of calls before it, `close` at the latest.
+// A file open for writing. kCached: the kernel starts writing to disk early, so that `sync` waits
+// less. kDirect: bypasses the page cache if the file system supports it well (direct_buffer.h),
+// else as kCached. Bytes are collected first, so a call may report the failure of an earlier call;
+// `close` reports the last failure.
 class PosixFile : public WritableFile, public RangeFile {
  public:
-  // `flags`, added to O_WRONLY | O_CREAT, as of open(2).
+  // `flags`: flags of open(2), added to O_WRONLY | O_CREAT.
   PosixFile(const std::string& path, int flags, Caching caching = Caching::kCached);
   ~PosixFile() override;
   PosixFile(const PosixFile&) = delete;
@@ -33,8 +33,9 @@ class PosixFile : public WritableFile, public RangeFile {
   std::string path_;
   int descriptor_;
   std::optional<DirectBuffer> direct_;
-  uint64_t end_ = 0;            // of what `write` wrote
-  uint64_t pending_begin_ = 0;  // a stretch that the kernel was not asked to write yet
+  uint64_t end_ = 0;  // end of the bytes that `write` has written
+  // [pending_begin_, pending_end_): range whose write-back was not yet started
+  uint64_t pending_begin_ = 0;
   uint64_t pending_end_ = 0;
 };
 

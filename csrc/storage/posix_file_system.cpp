@@ -24,7 +24,8 @@ uint64_t free_bytes(const std::string& path) {
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
 
-// The same words as in python/fastsft/runtime/file_calls.py.
+// Returns advice for an error message. The texts are the same as in
+// python/fastsft/runtime/file_calls.py.
 std::string way_out(int error, const std::string& path) {
   switch (error) {
     case ENOSPC:
@@ -84,7 +85,7 @@ void remove_at(const std::string& path, int flags) {
   remove_from(place.directory(), place.name(), path, flags);
 }
 
-// Takes the descriptor.
+// Lists a directory. Takes ownership of `descriptor`.
 std::vector<DirectoryEntry> entries_of(int descriptor, const std::string& path) {
   DIR* directory = descriptor < 0 ? nullptr : ::fdopendir(descriptor);
   if (directory == nullptr) fail_call("list", path, errno);
@@ -194,7 +195,7 @@ bool PosixFileSystem::exchange(const std::string& first, const std::string& seco
                                                   other.name(), RENAME_EXCHANGE);
   if (result == 0) return true;
   const bool unknown = errno == EINVAL || errno == ENOSYS || errno == ENOTSUP ||
-                       errno == EPERM;  // of sandboxes that do not know the call
+                       errno == EPERM;  // sandboxes return EPERM for unknown system calls
   if (!unknown) fail_call(concat("exchange ", first, " and").c_str(), second, errno);
 #endif
   return false;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kOwnPrefix = ".fastsft-";
 
-// Start of the first own component with something below it; npos without one.
+// Returns the position of the first folder in `path` whose name begins with `.fastsft-`; npos if
+// there is none. The last component does not count.
 size_t own_folder(const std::string& path) {
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = path.find('/', begin);
@@ -50,7 +51,7 @@ PosixPlace::PosixPlace(const std::string& path) : directory_(AT_FDCWD), name_(pa
 }
 
 PosixPlace::~PosixPlace() {
-  const int error = errno;  // of the call that was made with it
+  const int error = errno;  // keeps the errno of the caller's last system call
   if (directory_ >= 0) ::close(directory_);
   errno = error;
 }

@@ -4,9 +4,10 @@
 
 namespace fastsft {
 
-// Where a call of the *at family works: a name, and an open directory that it is relative to. From
-// the first component with a name of our own (.fastsft-...) on no link is followed: who puts a link
-// where our directory was, moves nothing that we write. Before it links lead as usual.
+// A path split for the *at system calls: an open directory, and a name relative to it. From the
+// path's first component that begins with `.fastsft-` on, no link is followed, so that nobody can
+// redirect fastsft's writes by replacing one of its directories with a link. Links before that
+// component are followed as usual.
 class PosixPlace {
  public:
   explicit PosixPlace(const std::string& path);
@@ -14,7 +15,7 @@ class PosixPlace {
   PosixPlace(const PosixPlace&) = delete;
   PosixPlace& operator=(const PosixPlace&) = delete;
 
-  // False when a directory on the way cannot be opened; errno says why.
+  // False if a directory of the path cannot be opened; errno holds the reason.
   explicit operator bool() const { return is_open_; }
   int directory() const { return directory_; }
   const char* name() const { return name_.c_str(); }
@@ -30,7 +31,8 @@ enum class PathKind { kNothing, kFile, kDirectory, kLink, kOther };
 // Like lstat: symbolic links are not followed.
 PathKind path_kind(const std::string& path);
 inline bool is_there(const std::string& path) { return path_kind(path) != PathKind::kNothing; }
-// Whether `name`, which may have folders, is a file in `directory` that is reached through no link.
+// Returns true if `directory`/`name` is a regular file and no part of `name` is a link. `name` may
+// contain folders.
 bool is_plain_file(const std::string& directory, const std::string& name);
 
 }  // namespace fastsft

@@ -14,7 +14,7 @@
 namespace fastsft {
 namespace {
 
-// What file systems tell by statx alone; nothing where they do not know the call.
+// Returns the file attributes that statx reports; 0 if the file system does not support the call.
 uint64_t attributes_of(const std::string& path) {
   struct statx found {};
   const int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
@@ -22,7 +22,7 @@ uint64_t attributes_of(const std::string& path) {
   return found.stx_attributes;
 }
 
-// What the sticky bit of `folder` keeps for the owners of its entries.
+// Returns true if the sticky bit of `folder` prevents this user from removing `entry`.
 bool is_anothers(const struct stat& folder, const struct stat& entry) {
   const uid_t user = ::geteuid();
   return (folder.st_mode & S_ISVTX) != 0 && user != 0 && user != folder.st_uid &&
@@ -36,7 +36,8 @@ std::string folder_protection(const std::string& folder) {
   return "";
 }
 
-// Without a look at the folder that it is in.
+// Returns why `path` itself cannot be removed, without checking its folder's permissions; "" if it
+// can.
 std::string own_protection(const std::string& path, const struct stat& folder) {
   struct stat entry {};
   if (::lstat(path.c_str(), &entry) != 0) return "";

@@ -7,20 +7,22 @@
 
 namespace fastsft {
 
-// Why the kernel would refuse to remove, rename or replace something: what a person has protected,
-// or another user owns. Found without a change, so that what cannot go keeps its name.
+// Checks for reasons why the kernel would refuse to remove, rename or replace a path: a person has
+// protected it, or another user owns it. The checks change nothing, so a path that cannot be
+// removed keeps its name.
 
-// Of `path` itself: immutable or append-only, a mount point, in a folder that this user may not
-// change. "" when nothing is in the way, and when there is no such path.
+// Returns why `path` cannot be removed: it is immutable, append-only or a mount point, or the user
+// may not change its folder. "" if it can be removed or does not exist. Entries of a directory are
+// not checked.
 std::string protection_of(const std::string& path);
-// The same of a directory and everything in it.
+// Returns why `directory` or anything in it cannot be removed, or "".
 std::string protection_inside(const std::string& directory);
 
-// A line for each of what could not be removed.
+// Messages, one for each path that could not be removed.
 using Unremoved = std::vector<std::string>;
 
-// Calls `remove`; where that fails with FileError, its words are a line of `unremoved`, unless
-// nobody asks for them.
+// Calls `remove`. If it throws FileError, the message is added to `unremoved`; if `unremoved` is
+// null, the exception is rethrown.
 template <typename Remove>
 void or_unremoved(Unremoved* unremoved, const Remove& remove) {
   try {

@@ -14,7 +14,7 @@ namespace {
 
 bool is_mark(const std::string& name) { return name == kOwnerMark || name == kManifest; }
 
-// Everything, or all but the marks.
+// Removes all entries of the directory; keeps owner mark and manifest unless `with_marks`.
 void remove_entries(Directory& directory, bool with_marks) {
   for (const auto& entry : directory.list()) {
     if (!with_marks && is_mark(entry.name)) continue;
@@ -27,7 +27,7 @@ void remove_entries(Directory& directory, bool with_marks) {
   }
 }
 
-// Files by their paths below a directory, and the folders that these need.
+// Paths of files below a directory, and of the folders that contain them.
 struct Written {
   std::set<std::string> files, folders;
 
@@ -39,7 +39,8 @@ struct Written {
   }
 };
 
-// Adds what is not of `written` to `left`. `prefix`: of `directory` below the first one.
+// Removes the entries of `directory` that `written` lists, and adds the others to `left`. `prefix`:
+// path of `directory` below the directory where the recursion began.
 void remove_listed(Directory& directory, const std::string& prefix, const Written& written,
                    std::vector<std::string>& left) {
   for (const auto& entry : directory.list()) {
@@ -92,7 +93,7 @@ std::string remove_written(FileSystem& file_system, const std::string& path,
   if (holds_manifest(file_system, path)) {
     Written written;
     for (const auto& file : read_manifest(path).files) written.add(file.name);
-    written.files.erase(kManifest);  // it says what is ours until nothing else is left
+    written.files.erase(kManifest);  // the manifest is needed until the other files are removed
     std::vector<std::string> left;
     remove_listed(*directory, "", written, left);
     if (left != std::vector<std::string>{kManifest}) {

@@ -7,23 +7,27 @@
 
 namespace fastsft {
 
-// What of a directory goes. Every removal of fastsft's goes through here, and none follows a link.
+// Removal of directories. All removals by fastsft use these functions, and none follows a link.
 
-// The file in directories that are being written: all in them is ours.
+// Name of the file that marks a directory as being written by fastsft, so that all its content may
+// be removed.
 inline constexpr const char* kOwnerMark = ".fastsft-owner";
 
-// Whether fastsft wrote the directory `path`: it is no link and holds fastsft's manifest, whole.
+// Returns true if fastsft wrote the directory `path`: it is no link and holds a valid manifest of
+// fastsft.
 bool holds_manifest(FileSystem& file_system, const std::string& path);
-// Whether it is one that fastsft was writing or removing: also with the owner mark, or empty.
+// Returns true if fastsft was writing or removing the directory: it holds the owner mark or a valid
+// manifest, or is empty.
 bool is_unfinished(FileSystem& file_system, const std::string& path);
 
-// Removes the directory and everything in it; for those that fastsft made under a name of its own.
-// The marks of ownership go last: a crash in between leaves a directory that is known as ours.
+// Removes the directory and everything in it. Only for directories that fastsft made under a
+// temporary name. Owner mark and manifest are removed last, so that after a crash the directory is
+// still recognized as fastsft's.
 void remove_whole(FileSystem& file_system, const std::string& path);
 
-// Removes the files that the manifest of the directory lists, and the directory. What else is in
-// it is kept: the directory is renamed to `previous-<UTC time>-<name>` then. Returns the new path,
-// "" when nothing was kept.
+// Deletes the files that the directory's manifest lists, and the directory if that empties it.
+// Otherwise renames it to `previous-<UTC time>-<name>`. Returns that path, or "" if nothing was
+// left.
 std::string remove_written(FileSystem& file_system, const std::string& path,
                            const std::string& name);
 
@@ -33,11 +37,11 @@ std::string remove_written(FileSystem& file_system, const std::string& path,
 std::vector<std::string> remove_named(FileSystem& file_system, const std::string& path,
                                       const std::vector<std::string>& names);
 
-// Renames `path`, be it a link, a file or a directory, to `previous-<UTC time>-<name>` in its
-// directory, a name that nothing has. Durable on return. Returns the new path.
+// Renames `path` (a link, a file or a directory) to `previous-<UTC time>-<name>` in its directory,
+// a name that is free. Durable on return. Returns the new path.
 std::string put_aside(FileSystem& file_system, const std::string& path, const std::string& name);
 
-// `<directory>/<word>-<UTC time>-<name>`, with a number when something has that name.
+// Returns `<directory>/<word>-<UTC time>-<name>`, with a number after the time if that path exists.
 std::string dated_path(const std::string& directory, const std::string& word,
                        const std::string& name);
 inline std::string previous_path(const std::string& directory, const std::string& name) {

@@ -44,7 +44,8 @@ std::string read_owner(int descriptor) {
   return owner.substr(0, owner.find('\n'));
 }
 
-// Of the open file, not of the process: closing some other descriptor of it does not give it free.
+// Takes the lock without waiting. It belongs to the open file description, so closing another
+// descriptor of the same file does not release it.
 bool take_lock(int descriptor, const std::string& path) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -54,7 +55,8 @@ bool take_lock(int descriptor, const std::string& path) {
   throw FileError(concat("cannot lock ", path, ": ", std::strerror(errno)));
 }
 
-// Whether the open file still has its name: the run that held the lock before removes it.
+// Returns true if the open file still has its name. The previous holder removes the file when it
+// releases the lock.
 bool has_name(int descriptor, const std::string& path) {
   struct stat opened {
   }, named{};
@@ -62,7 +64,8 @@ bool has_name(int descriptor, const std::string& path) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
-// A file that a run made, not one of somebody who gave it our name: nothing else is written to.
+// Returns true if the open file is a lock file made by a run. A user's file that happens to have
+// its name must not be overwritten.
 bool is_lock_file(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink > 1) {
@@ -77,7 +80,8 @@ bool is_lock_file(int descriptor) {
               kBegin);
 }
 
-// -1 with a name that a run before gave up meanwhile.
+// Opens or creates the lock file. Throws std::invalid_argument if the name belongs to anything but
+// a lock file.
 int open_lock_file(const std::string& path) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   const int opened = ::open(path.c_str(), kFlags, 0644);
@@ -97,12 +101,14 @@ int open_lock_file(const std::string& path) {
 
 }  // namespace
 
-// The locks of this process. One that it forks (a loader's worker) closes its copies: a lock is
-// held as long as any process has the open file, and theirs may live on after a kill.
+// The locks of this process. A forked child (such as a data loader's worker) closes its copies of
+// the descriptors, because a lock lasts until every process has closed the open file, and the child
+// may outlive a killed parent.
 class HeldLocks {
  public:
   static HeldLocks& instance() {
-    static auto* const held = new HeldLocks;  // never destroyed: locks may outlive statics
+    // never destroyed, because locks may outlive static objects
+    static auto* const held = new HeldLocks;
     return *held;
   }
   void add(RunLock* lock) {
@@ -119,7 +125,7 @@ class HeldLocks {
     ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                      [] { instance().leave(); });
   }
-  // In the child.
+  // Closes the descriptors in a forked child.
   void leave() {
     for (RunLock* const lock : locks_) {
       ::close(lock->descriptor_);
@@ -165,8 +171,8 @@ RunLock::~RunLock() { release(); }
 void RunLock::release() noexcept {
   HeldLocks::instance().remove(this);
   if (descriptor_ < 0) return;
-  // While the lock is held: who comes next makes a file of its own. When the directory was removed,
-  // the name may be another run's by now.
+  // The file is removed while the lock is held, so that the next run creates a new file. If the
+  // directory was removed meanwhile, the name may already belong to another run.
   if (has_name(descriptor_, path_)) ::unlink(path_.c_str());
   ::close(descriptor_);
   descriptor_ = -1;

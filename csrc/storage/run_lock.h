@@ -4,13 +4,14 @@
 
 namespace fastsft {
 
-// One run at a time in an output directory. The lock is the kernel's and goes with the process, so
-// that a killed run leaves none, whatever processes it has forked; `.fastsft-lock` also says who
-// holds it. It works between hosts where the file system passes locks on (NFS does).
+// A lock that allows one run at a time in an output directory. The kernel releases the lock when
+// the process ends, even if it was killed and its forked processes live on. The file
+// `.fastsft-lock` also names the holder. The lock works between hosts if the file system supports
+// that, as NFS does.
 class RunLock {
  public:
-  // Throws std::invalid_argument naming host, process and start time when another run holds it.
-  // `holder` and `way_out` are words of that message.
+  // Throws std::invalid_argument with host, process and start time if another run holds the lock.
+  // `holder` and `way_out` are parts of that message.
   explicit RunLock(
       const std::string& directory, const std::string& holder = "another run",
       const std::string& way_out = "wait for it, stop it, or choose another --output_dir");
@@ -18,7 +19,7 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // Gives the directory free; a second call does nothing.
+  // Releases the lock. A second call does nothing.
   void release() noexcept;
 
  private:

@@ -34,7 +34,8 @@ uint64_t header_length(std::span<const std::byte> file, const std::string& where
   return length;
 }
 
-// Sorted by hash, which compares faster than names, and by name where hashes are the same.
+// Throws std::invalid_argument if two tensors have the same name. Sorts by hash, which compares
+// faster than names, and by name if hashes are equal.
 void refuse_duplicates(const std::vector<TensorEntry>& tensors, const std::string& where) {
   std::vector<std::pair<size_t, const TensorEntry*>> names;
   names.reserve(tensors.size());
@@ -90,7 +91,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
   const auto by_range = [](const TensorEntry& left, const TensorEntry& right) {
     return std::tie(left.begin, left.end) < std::tie(right.begin, right.end);
   };
-  // A stable sort needs half as much memory again; writers write in order.
+  // std::stable_sort needs extra memory, and most writers store tensors in order.
   if (!std::is_sorted(header.tensors.begin(), header.tensors.end(), by_range)) {
     std::stable_sort(header.tensors.begin(), header.tensors.end(), by_range);
   }
@@ -100,11 +101,12 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 
 namespace {
 
-constexpr size_t kMinEntry = 48;   // bytes of the shortest entry
-constexpr size_t kMaxDepth = 127;  // of values under keys that we do not know, as the reference
+constexpr size_t kMinEntry = 48;  // shortest possible entry, in bytes
+// nesting limit for values of unknown keys, as in the reference library
+constexpr size_t kMaxDepth = 127;
 constexpr const char* kMetadata = "__metadata__";
 
-// How an error names the value that comes next.
+// Returns how an error message names the next value.
 const char* describe_next(JsonScanner& scan) {
   switch (scan.peek()) {
     case ValueKind::kNumber:
@@ -121,12 +123,13 @@ const char* describe_next(JsonScanner& scan) {
   }
 }
 
-// {"name": {"dtype": ..., "shape": [...], "data_offsets": [...]}}
+// Parser of a header: {"name": {"dtype": ..., "shape": [...], "data_offsets": [...]}}.
 class HeaderReader {
  public:
   HeaderReader(std::string_view text, const std::string& where)
       : scan_(text, 0, 0, "the header", JsonRules::kStrict, 2 + kMaxDepth), where_(where) {
-    header_.tensors.reserve(text.size() / kMinEntry + 1);  // address space; pages come with use
+    // reserves address space only; pages are allocated on use
+    header_.tensors.reserve(text.size() / kMinEntry + 1);
   }
 
   SafetensorsHeader read() {
@@ -233,7 +236,7 @@ void HeaderReader::read_offsets(TensorEntry& tensor) {
   if (count != 2) refuse(tensor.name, "expected data_offsets [begin, end]");
 }
 
-// An array of 64-bit unsigned integers.
+// Reads an array of 64-bit unsigned integers and passes each of them to `take`.
 template <typename Take>
 void HeaderReader::read_numbers(const std::string& name, Take&& take) {
   expect(ValueKind::kArray, name, "an array of numbers");

@@ -20,7 +20,8 @@ uint64_t TensorSpec::bytes() const {
 
 std::string safetensors_prefix(const std::vector<TensorSpec>& specs, SafetensorsMetadata metadata) {
   metadata["format"] = "pt";
-  // Text that grows entry by entry: a Json object would search all its keys at each insertion.
+  // The header is appended as text, because a Json object would search all its keys at each
+  // insertion.
   std::string header = "{\"__metadata__\":" + Json(metadata).dump();
   uint64_t begin = 0;
   for (const auto& spec : specs) {

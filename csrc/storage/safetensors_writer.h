@@ -20,21 +20,23 @@ struct TensorSpec {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-// What a file of these tensors begins with: the header, a multiple of 8 bytes long, and its length.
-// `metadata` gets {"format": "pt"}, without which transformers refuses.
+// Returns the first bytes of a file with these tensors: the header's length and the header, padded
+// to a multiple of 8 bytes. Adds {"format": "pt"} to `metadata`, which transformers requires.
 std::string safetensors_prefix(const std::vector<TensorSpec>& specs,
                                SafetensorsMetadata metadata = {});
 
-// Writes a safetensors file tensor after tensor, in the order of `specs`.
+// A safetensors file that is written tensor by tensor, in the order of `specs`.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(FileSystem& file_system, const std::string& path, std::vector<TensorSpec> specs,
                     SafetensorsMetadata metadata = {});
 
-  // The next tensor's bytes, whole or in pieces. std::logic_error when there are too many.
+  // Appends bytes of the current tensor; a tensor may be written in several calls. Throws
+  // std::logic_error if there are more bytes than the specs say.
   void write(std::span<const std::byte> bytes);
   bool complete() const { return written_ == expected_; }
-  // Durable on return. std::logic_error when bytes are missing.
+  // Syncs and closes the file, and returns its digest. Durable on return. Throws std::logic_error
+  // if bytes are missing.
   FileDigest finish();
 
  private:

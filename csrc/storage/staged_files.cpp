@@ -19,7 +19,7 @@ void StagedFiles::discard() noexcept {
     try {
       if (file_system_.exists(staged.path)) file_system_.remove_file(staged.path);
     } catch (const std::exception&) {
-      // The failure that brought us here is the one to report.
+      // The caller reports the failure that came first.
     }
   }
 }

@@ -7,9 +7,9 @@
 
 namespace fastsft {
 
-// Replaces files of one directory: each is written under a temporary name and takes its own name at
-// `commit`. Until then the directory is as it was; without a commit the temporary files are
-// removed.
+// Replaces files of one directory. Each file is written under a temporary name and gets its own
+// name at `commit`. Until then the directory's old files stay as they are; without a commit the
+// temporary files are removed.
 class StagedFiles {
  public:
   StagedFiles(FileSystem& file_system, std::string directory);
@@ -17,16 +17,17 @@ class StagedFiles {
   StagedFiles(const StagedFiles&) = delete;
   StagedFiles& operator=(const StagedFiles&) = delete;
 
-  // Where to write the file that shall be called `name`. It must be synced before `commit`.
+  // Returns the path to which to write the new file `name`. The file must be synced before
+  // `commit`.
   std::string stage(const std::string& name);
-  // Renames in the order of staging and syncs the directory.
+  // Renames the files in the order of their `stage` calls, then syncs the directory.
   void commit();
-  // Removes what is staged and not committed, as far as that is possible.
+  // Removes the staged files that were not committed. Ignores failures.
   void discard() noexcept;
 
  private:
   struct Staged {
-    std::string name, path;  // the path under a random name, which no other one tells
+    std::string name, path;  // final name, and temporary path with a random suffix
   };
 
   FileSystem& file_system_;
@@ -34,10 +35,11 @@ class StagedFiles {
   std::vector<Staged> staged_;
 };
 
-// Writes one file so that its old or its new content is there, never a half.
+// Replaces a file's content atomically: after a crash the file has its old or its new content,
+// never a part.
 void replace_file(FileSystem& file_system, const std::string& path, const std::string& content);
 
-// 16 random hex digits.
+// Returns 16 random hexadecimal digits.
 std::string random_suffix();
 
 }  // namespace fastsft

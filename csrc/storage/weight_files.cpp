@@ -93,7 +93,7 @@ void WeightFiles::check_file(size_t shard) const {
   FileDigest digest = digest_file(paths_[shard]);
   digest.name = shards_[shard].file_name;
   same = same && std::find(digests_.begin(), digests_.end(), digest) != digests_.end();
-  // A file that does not read back as what was written is a failed save, not a warning.
+  // A file that reads back differently makes the save fail; a warning would not do.
   if (!same)
     throw FileError(concat(paths_[shard], ": reads back differently from what was written"));
 }
@@ -127,7 +127,8 @@ std::vector<FileDigest> WeightFiles::commit(uint64_t total_parameters) {
   if (shards_.size() > 1) {
     write_index(total_parameters);
     keep.emplace_back(kWeightsIndex);
-    // A crash between the renames must leave no way into a mixture of old and new files.
+    // The files that loaders open first are removed, so that a crash between the renames leaves no
+    // loadable mixture of old and new files.
     remove({kSingleWeights, kWeightsIndex});
   }
   staged_.commit();

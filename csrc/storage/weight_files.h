@@ -19,32 +19,34 @@ struct SizedTensor {
 
 struct PlannedShard {
   std::string file_name;
-  std::vector<size_t> tensors;  // indices into what was planned
+  std::vector<size_t> tensors;  // indices into the tensors given to `plan_shards`
 };
 
-// How transformers splits a state dict (docs/spec/trainer_semantics.md, section 20): greedy in
-// order; a tensor above the limit gets a shard of its own, placed before the one still being
-// filled. One shard is "model.safetensors", several "model-00001-of-0000n.safetensors".
+// Splits a state dict into files as transformers does (docs/spec/trainer_semantics.md, section 20).
+// Files are filled greedily in the order of the tensors. A tensor above the limit gets a file of
+// its own, placed before the file that is being filled. A single file is called
+// "model.safetensors", several are called "model-00001-of-0000n.safetensors".
 std::vector<PlannedShard> plan_shards(const std::vector<SizedTensor>& tensors, uint64_t max_bytes);
 
-// The weight files of a Hugging Face directory, split as transformers splits a state dict and
-// written tensor after tensor, in an order of the caller's own: a file's data may be in any
-// order. The directory keeps its old files until `commit`.
+// The weight files of a Hugging Face directory, split as transformers splits a state dict. The
+// caller chooses the order in which tensors are written, because data may have any order inside a
+// file. The directory keeps its old files until `commit`.
 class WeightFiles {
  public:
-  // `state_dict`: every tensor, in the order that decides the split. `order`: its indices in the
-  // order of writing. std::invalid_argument when that is no permutation, or a tensor would not
-  // begin at a multiple of its element's size, which the safetensors library cannot read.
+  // `state_dict`: all tensors, in the order that decides the split. `order`: indices of the tensors
+  // in the order in which they are written. Throws std::invalid_argument if `order` is no
+  // permutation, or if a tensor would begin at an offset that is no multiple of its element size,
+  // which the safetensors library cannot read.
   WeightFiles(FileSystem& file_system, std::string directory, std::vector<TensorSpec> state_dict,
               std::vector<size_t> order, uint64_t max_shard_bytes);
 
-  // The next tensor of `order`, whole. std::invalid_argument when its size is another.
+  // Writes the next tensor of `order`, whole. Throws std::invalid_argument if the size is wrong.
   void write(std::span<const std::byte> bytes);
-  // Reads back and compares every file, then puts them in place and removes weight files of an
-  // earlier save. Durable on return; the digests include the index, which says
-  // `total_parameters`.
+  // Reads every file back and compares it, renames the files to their final names, and removes
+  // weight files of an earlier save. Durable on return. The digests include the index, which
+  // contains `total_parameters`.
   std::vector<FileDigest> commit(uint64_t total_parameters);
-  // Gives up: nothing is left of what was written since the last commit.
+  // Removes all files written since the last commit.
   void discard() noexcept;
 
  private:
@@ -58,13 +60,13 @@ class WeightFiles {
   std::vector<TensorSpec> state_dict_;
   std::vector<size_t> order_;
   std::vector<PlannedShard> shards_;
-  std::vector<size_t> shard_of_;  // of each tensor
+  std::vector<size_t> shard_of_;  // file index for each tensor
   std::map<size_t, std::unique_ptr<SafetensorsWriter>> open_;
   StagedFiles staged_;
-  std::vector<std::string> paths_;  // temporary, of each shard
-  std::vector<size_t> missing_;     // tensors, of each shard
+  std::vector<std::string> paths_;  // temporary path for each file
+  std::vector<size_t> missing_;     // number of tensors that each file still lacks
   std::vector<FileDigest> digests_;
-  size_t next_ = 0;  // in `order_`
+  size_t next_ = 0;  // the next tensor's position in `order_`
 };
 
 }  // namespace fastsft

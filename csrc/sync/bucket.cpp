@@ -10,7 +10,7 @@
 namespace fastsft {
 namespace {
 
-constexpr uint64_t kSliceMultiple = 16;  // no element of any dtype is cut in two
+constexpr uint64_t kSliceMultiple = 16;  // larger than any element, so that none is split
 
 class BucketList {
  public:
@@ -102,8 +102,8 @@ at::Tensor part(const at::Tensor& bytes, uint64_t begin, uint64_t size) {
   return bytes.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(size));
 }
 
-// What a copy costs apart from its bytes is paid for every tensor of every sync: no views where a
-// pointer will do.
+// Returns true if a pointer can copy the tensor's bytes. memcpy avoids creating views, a fixed cost
+// that each tensor would pay in every sync.
 bool is_plain(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.is_cpu() && tensor.scalar_type() == dtype && tensor.is_contiguous() &&
          !tensor.is_conj() && !tensor.is_neg();

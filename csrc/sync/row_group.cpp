@@ -10,11 +10,11 @@
 namespace fastsft {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // of slots, and of the tensors that come out
+constexpr int64_t kAlignment = 64;  // bytes; for slots and for the joined tensors
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Of one tensor: bytes of a row, rows of a chunk.
+// Sizes of one tensor: bytes per row, row count, rows per chunk.
 struct Cut {
   int64_t row_bytes = 0, rows = 0, chunk = 0;
   int64_t begin(int64_t rank) const { return std::min(rank * chunk, rows) * row_bytes; }
@@ -44,7 +44,8 @@ int64_t slots_bytes(const std::vector<Cut>& cuts) {
   return bytes;
 }
 
-// Without views where pointers will do: their price is paid for every tensor of every sync.
+// Copies bytes with memcpy on the CPU. This avoids creating views, a fixed cost that each tensor
+// would pay in every sync.
 void copy_bytes(const at::Tensor& from, int64_t begin, const at::Tensor& to, int64_t offset,
                 int64_t bytes) {
   if (from.is_cpu() && to.is_cpu()) {

@@ -64,7 +64,7 @@ class Fingerprint {
   Wide state_ = wide(0x6c62272e07bb0142, 0x62b821756295c58d);
 };
 
-// FNV-1a with 128 bits over the tensors and the tied names, every part with its length before it.
+// Returns the 128-bit FNV-1a hash of tensors and tied names. Each part is preceded by its length.
 std::string plan_hash(const std::vector<TensorSpec>& tensors, const std::vector<TiedName>& tied) {
   Fingerprint fingerprint;
   fingerprint.add(tensors.size());
@@ -123,7 +123,8 @@ bool has(const SyncPlan& plan, const std::string& name) {
                      [&](const TensorSpec& tensor) { return tensor.name == name; });
 }
 
-// A name that only one of the two has explains more than the order that it upsets.
+// Returns a sentence about a tensor of `from` that `in` lacks, or "". Callers check this first,
+// because a missing name also changes the order of all later names.
 std::string missing_name(const SyncPlan& from, const SyncPlan& in, const std::string& where) {
   for (const auto& tensor : from.tensors()) {
     if (!has(in, tensor.name)) return concat("tensor ", tensor.name, " is missing in ", where);

@@ -12,21 +12,22 @@
 
 namespace fastsft {
 
-// A token found by its text, apart from the vocabulary (Hugging Face's AddedToken).
+// A token that is found by its text before the vocabulary is applied (AddedToken in Hugging Face's
+// `tokenizers`).
 struct AddedToken {
   int32_t id = 0;
   std::string text;
-  bool strips_left = false;   // white space before it belongs to it
-  bool strips_right = false;  // white space after it
-  bool single_word = false;   // only where no letter, digit or underscore touches it
-  bool normalized = false;    // looked for in the normalized text
-  bool special = true;        // left out by decode's skip_special_tokens
+  bool strips_left = false;   // the token includes white space before its text
+  bool strips_right = false;  // the token includes white space after its text
+  bool single_word = false;   // ignored if a letter, digit or underscore is next to its text
+  bool normalized = false;    // searched for in the normalized text
+  bool special = true;        // skipped by `decode` with skip_special_tokens
 };
 
 std::vector<const AddedToken*> pointers_to(const std::vector<AddedToken>& tokens);
 
-// Finds added tokens in a text as `tokenizers` does: the leftmost first, of those at one place the
-// longest; white space that they strip belongs to them.
+// Finds added tokens in a text as `tokenizers` does: the leftmost match first, and the longest
+// match at the same position. White space that a token strips belongs to its match.
 class AddedMatcher {
  public:
   struct Match {
@@ -34,18 +35,20 @@ class AddedMatcher {
     size_t end = 0;
     const AddedToken* token = nullptr;
   };
-  // How far a text has been searched.
+  // The progress of a search through a text.
   struct Cursor {
     size_t searched = 0;
-    size_t done = 0;  // the end of the last match
+    size_t done = 0;  // end of the last match
   };
 
-  // `tokens` must outlive this. Of equal texts the first counts.
+  // `tokens` must outlive this object. If several tokens have the same text, the first is used.
   explicit AddedMatcher(const std::vector<const AddedToken*>& tokens);
 
-  // The leftmost and longest text of a token from `from` on; nothing else of the token counts.
+  // Returns the leftmost token text from `from` on, the longest at its position. Ignores the
+  // token's flags.
   std::optional<Match> find_text(std::string_view text, size_t from) const;
-  // The next match after the cursor, which moves on; nothing when there is none.
+  // Returns the next match after `cursor` and advances it. Returns nothing if there is no further
+  // match.
   std::optional<Match> find_next(std::string_view text, SpecialText specials, Cursor& cursor) const;
 
   bool empty() const { return nodes_.size() == 1; }

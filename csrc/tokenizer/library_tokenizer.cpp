@@ -14,8 +14,9 @@ void LibraryTokenizer::encode(std::string_view text, SpecialText specials,
   for (const auto& [id, begin, end] :
        calls_.encode(std::string(text), specials == SpecialText::kPlain)) {
     const auto next = std::max(at, std::min(end, static_cast<uint32_t>(text.size())));
-    // The library gives a divided character to all of its tokens. Here the last one has it: an
-    // empty range after the character would count as part of what follows.
+    // If a character is divided between tokens, the library gives its range to all of them. Here
+    // the last token gets the range: an empty range after the character would count as following
+    // text.
     if (tokens.size() > first && begin < at && next == at) {
       at = std::max(tokens.back().begin, begin);
       tokens.back().end = at;
@@ -27,7 +28,7 @@ void LibraryTokenizer::encode(std::string_view text, SpecialText specials,
 }
 
 std::string LibraryTokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
-  for (const int32_t id : ids) token_text(id);  // throws for an id that is none
+  for (const int32_t id : ids) token_text(id);  // throws for an unknown id
   return calls_.decode({ids.begin(), ids.end()}, skip_special_tokens);
 }
 

@@ -10,16 +10,17 @@
 
 namespace fastsft {
 
-// What a tokenizer library is asked, and what it said once.
+// A library's tokenizer: its functions and properties.
 struct LibraryCalls {
-  // Ids and byte ranges of a text, BOS and EOS left out; true takes special tokens as plain text.
+  // Returns a text's ids and byte ranges, without BOS and EOS. The bool: treat special tokens as
+  // plain text.
   std::function<std::vector<std::tuple<int32_t, uint32_t, uint32_t>>(const std::string&, bool)>
       encode;
   std::function<std::string(const std::vector<int32_t>&, bool)> decode;
-  std::function<std::string(int32_t)> token_text;  // "" for an id that is none
+  std::function<std::string(int32_t)> token_text;  // "" for an unknown id
   std::function<int32_t(const std::string&)> find_token;
   std::set<int32_t> special_ids;
-  std::set<int32_t> control_ids;  // of these, those that "as plain text" spells out
+  std::set<int32_t> control_ids;  // special ids whose text can be encoded as plain text
   int32_t vocab_size = 0;
   NamedIds named;
   bool adds_bos = false;
@@ -27,8 +28,8 @@ struct LibraryCalls {
   bool legacy = true;
 };
 
-// A tokenizer that fastsft does not run itself with the interface of those that it does. Ranges
-// that the library leaves open go to the token after them. As slow as the library.
+// Makes a tokenizer that a library runs available as a Tokenizer. Bytes outside all ranges from the
+// library are given to the next token. The result is as slow as the library.
 class LibraryTokenizer : public Tokenizer {
  public:
   explicit LibraryTokenizer(LibraryCalls calls) : calls_(std::move(calls)) {}

@@ -11,7 +11,7 @@ namespace {
 
 }  // namespace
 
-// What an empty text gives is what the tokenizer adds to every text.
+// Encodes an empty text to find out which tokens the tokenizer adds to every text.
 PythonTokenizer::PythonTokenizer(Encode encode, std::function<bool()> legacy, NamedIds named)
     : encode_(std::move(encode)), legacy_(std::move(legacy)), named_(named) {
   using Ids = std::vector<int32_t>;

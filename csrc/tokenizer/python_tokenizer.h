@@ -8,8 +8,9 @@
 
 namespace fastsft {
 
-// A tokenizer of somebody else, of which only "text to ids, BOS and EOS included" is known: byte
-// ranges are empty and nothing is promised. One thread at a time if `encode` asks for it.
+// A tokenizer from other code that can only turn a text into ids, BOS and EOS included. Its byte
+// ranges are empty, and it makes no guarantees. If `encode` needs it, calls run one thread at a
+// time.
 class PythonTokenizer : public Tokenizer {
  public:
   using Encode = std::function<std::vector<int32_t>(const std::string&)>;

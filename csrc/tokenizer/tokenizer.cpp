@@ -18,8 +18,8 @@ void shift(std::vector<Token>& tokens, size_t first, uint32_t offset) {
   }
 }
 
-// Encodes the text between special tokens piece by piece; the special tokens are those that one
-// control span holds.
+// Encodes the text between special tokens piece by piece. A special token is only found if a single
+// span in `control` contains all its bytes.
 void encode_pieces(const Tokenizer& tokenizer, std::string_view text,
                    std::span<const ByteSpan> control, std::vector<Token>& tokens) {
   size_t at = 0;
@@ -65,7 +65,8 @@ bool Tokenizer::encode_segments(std::string_view text, std::span<const ByteSpan>
   });
   if (is_apart) return true;
   tokens.resize(first);
-  // A piece alone has other tokens than in its place when a prefix depends on the place.
+  // If the prefix space depends on the position, a piece that is encoded alone would get other
+  // tokens.
   if (!prefixes_every_part()) return false;
   encode_pieces(*this, text, complement(data, text.size()), tokens);
   return true;

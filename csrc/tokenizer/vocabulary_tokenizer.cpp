@@ -8,13 +8,13 @@
 namespace fastsft {
 namespace {
 
-// The ids that a tokenizer puts around every text.
+// The ids that a tokenizer adds before and after every text.
 struct AddedAround {
   std::vector<int32_t> before;
   std::vector<int32_t> after;
 };
 
-constexpr size_t kMaxAddedText = 512;  // a search is as slow as the longest of them
+constexpr size_t kMaxAddedText = 512;  // search time grows with the longest text
 
 void check_added(const std::map<int32_t, AddedToken>& added) {
   bool strips_right = false;
@@ -53,8 +53,8 @@ void add_template(const Json& section, AddedAround& around) {
     throw UnsupportedTokenizer("a post-processor template without exactly one text");
 }
 
-// What the post_processor of a tokenizer.json adds around a single text: TemplateProcessing,
-// ByteLevel and sequences of these. Throws UnsupportedTokenizer for another one.
+// Adds the ids that the post_processor in a tokenizer.json puts around a single text. Supports
+// TemplateProcessing, ByteLevel and sequences of these; throws UnsupportedTokenizer for others.
 void add_processor(const Json& section, AddedAround& around) {
   if (section.is_null()) return;
   const auto type = section.at("type").get<std::string>();
@@ -86,7 +86,8 @@ VocabularyTokenizer::VocabularyTokenizer(const TokenizerJson& json,
   set_added_around(json.post_processor, settings);
 }
 
-// A tokenizer that names no BOS but adds one has that one.
+// Sets the tokens added around a text. If the settings name no BOS or EOS but the post-processor
+// adds a token in front or at the end, that token is used as BOS or EOS.
 void VocabularyTokenizer::set_added_around(const Json& post_processor,
                                            const JsonTokenizerSettings& settings) {
   if (settings.adds_bos || settings.adds_eos) {

@@ -9,8 +9,8 @@
 
 namespace fastsft {
 
-// What all tokenizers of a tokenizer.json have in common: the vocabulary, added and named tokens,
-// and what is put around a text.
+// Common base for all tokenizers that are read from a tokenizer.json: the vocabulary, added and
+// named tokens, and the tokens added around a text.
 class VocabularyTokenizer : public Tokenizer {
  public:
   int32_t vocab_size() const override { return vocabulary_.size(); }
@@ -20,19 +20,21 @@ class VocabularyTokenizer : public Tokenizer {
   bool adds_bos() const override { return adds_bos_; }
   bool adds_eos() const override { return adds_eos_; }
   bool is_special(int32_t id) const override { return vocabulary_.added().contains(id); }
-  bool is_control(int32_t id) const override;  // what `decode` leaves out, too, when it is asked to
+  // True for the same tokens that `decode` leaves out with skip_special_tokens.
+  bool is_control(int32_t id) const override;
   bool legacy() const override { return legacy_; }
 
  protected:
-  // Throws UnsupportedTokenizer when fastsft does not reproduce what the file says about them.
+  // Throws UnsupportedTokenizer if fastsft does not reproduce the file's settings for these parts.
   VocabularyTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   const JsonVocabulary& vocabulary() const { return vocabulary_; }
-  // Added tokens that are looked for in the text as it is.
+  // Returns the added tokens that are searched for in the unchanged text.
   std::vector<const AddedToken*> list_unnormalized() const;
 
-  // Calls `encode_part(begin, end)` for what is between the matches in `text`, and appends these
-  // to `tokens`; `offset` is that of the text.
+  // Appends the matches in `text` to `tokens` and calls `encode_part(begin, end)` for the text
+  // before, between and after them. `offset`: position of the text's first byte, for the byte
+  // ranges.
   template <typename Output, typename EncodePart>
   static void encode_between(const AddedMatcher& matcher, std::string_view text, uint32_t offset,
                              SpecialText specials, std::vector<Output>& tokens,

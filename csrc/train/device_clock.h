@@ -7,8 +7,8 @@
 
 namespace fastsft {
 
-// The time of a CUDA device by events with timing, aligned with the host's clock once, at the
-// start.
+// The clock of a CUDA device. It reads events with timing and is aligned with the host's clock
+// once, at its construction.
 class DeviceClock : public trace::Clock {
  public:
   explicit DeviceClock(c10::Device device);

@@ -4,13 +4,13 @@
 
 namespace fastsft {
 
-// Where this process is, what its device says, and the way out; `error` is the device's message, of
-// which the first line counts.
+// Returns the message for a failed device: the rank's step and phase, the first line of `error`
+// (the device's message), and the remedy.
 std::string device_failure(const std::string& error);
 
-// A device that has failed makes every later call on it fail, those of destructors too, which ends
-// the process by std::terminate. From here on such a process says `device_failure` and leaves with
-// status 1. Other terminations are as before.
+// Installs a std::terminate handler for failed devices. After a device failure every later call on
+// the device fails, also in destructors, so the process ends by std::terminate. The handler then
+// prints `device_failure` and exits with status 1. Other terminations are unchanged.
 void explain_device_failures();
 
 }  // namespace fastsft

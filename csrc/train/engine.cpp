@@ -46,8 +46,8 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
       results_(options.device, options.results_behind.value_or(options.device.is_cpu() ? 0 : 1)) {
   const c10::OptionalDeviceGuard device_guard(other_than_cpu(options.device));
   if (options.num_threads > 0) {
-    // at::parallel_for and torch's own pool wait for ever, or end the process, if the system denies
-    // them a thread.
+    // If the system denies them a thread, at::parallel_for and torch's own pool wait forever or end
+    // the process. So check first.
     require_threads(2 * (static_cast<size_t>(options.num_threads) - 1), "the engine");
     at::set_num_threads(static_cast<int>(options.num_threads));
   }
@@ -103,7 +103,7 @@ void Engine::reserve(const MicroBatchSize& micro_batch, const StepSize& step) {
 void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
                         const StepOptions& options) {
   require(!micro_batches.empty(), "a step needs a micro-batch (an empty one is allowed)");
-  // 1. Batches of all micro-batches: bad rows are found before any collective.
+  // 1. Make all batches before any collective, so that bad rows are found on this rank alone.
   std::vector<HostBatch> batches;
   const BatchRules rules = batch_rules(options.find_packed, /*draws=*/true);
   for (const auto& micro_batch : micro_batches) {
@@ -129,7 +129,7 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
     }
     // 3. Gradient norm, clipping and the optimizer.
     update(options, totals);
-    // 4. The result is copied to the host when the device gets there.
+    // 4. Enqueue the copy of the result to the host.
     results_.push(step_scalars_);
     return 0;
   });
@@ -138,8 +138,8 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
 void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
   const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
   if (strategy_->replicated() && communicator().world_size() > 1) {
-    // Every rank has the whole norm already. The sum only spreads a NaN: 0 * sum is 0, or NaN. The
-    // own norm is kept where the gradient scale will be written later.
+    // Every rank has the whole norm already. The sum only spreads a NaN: 0 * sum is 0 or NaN. This
+    // rank's norm is kept in the place of the gradient scale, which is written later.
     const at::Tensor own = step_scalars_.narrow(0, kStepGradScale, 1);
     own.copy_(norm);
     communicator().all_reduce_sum(totals, "loss and gradient norm")->wait();
@@ -155,7 +155,7 @@ void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
 void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   const ScopedPhase phase("update");
   const trace::Span span(trace::Track::kCompute, "update");
-  // 1. Squared norm of the gradients. In the sum over all ranks only one replica counts.
+  // 1. Squared norm of the gradients. Only one replica adds to the sum over all ranks.
   const at::Tensor norm = totals.narrow(0, 1, 1);
   if (model_->norms_by_tensor() && strategy_->replicated()) {
     add_tensor_norms_squared(*strategy_, norm);

@@ -1,4 +1,4 @@
-// The rows of a step as batches of the model, and the gradients that they add.
+// Engine methods that make the model's batches from a step's rows and accumulate their gradients.
 
 #include "train/engine.h"
 
@@ -19,7 +19,7 @@ HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_
   try {
     return make_batch(dataset, micro_batch.rows, micro_batch.weights, rules);
   } catch (
-      ...) {  // the other ranks have begun: whatever this one called next would meet their step
+      ...) {  // the other ranks are in this step already; a later collective would not match theirs
     broken_ = communicator().world_size() > 1;
     throw;
   }
@@ -31,7 +31,8 @@ void Engine::accumulate(std::span<const HostBatch> batches, const AccumulateOpti
   for (size_t i = 0; i < uploaded.size(); ++i) {
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
-    // A resumed run knows the seed of each step, but not how many steps before it were skipped.
+    // The dropout seed identifies the step if it is given: a resumed run knows it, but not the
+    // number of skipped steps before it.
     const int64_t step = options.dropout_seed.value_or(begun_steps_);
     model_->forward_backward(uploaded[i], *strategy_,
                              {.label_smoothing = options.label_smoothing,

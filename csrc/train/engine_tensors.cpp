@@ -1,4 +1,4 @@
-// Whole tensors of the engine, in and out.
+// Engine methods that read and write whole tensors.
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -14,7 +14,7 @@
 namespace fastsft {
 namespace {
 
-// Whether one of `states` has the tensor.
+// Writes this rank's part of the tensor. Returns true if `states` contain the tensor.
 bool set_in(const std::vector<UnitState>& states, const std::string& name,
             const at::Tensor& value) {
   for (const UnitState& state : states) {

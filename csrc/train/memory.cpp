@@ -20,12 +20,12 @@
 namespace fastsft {
 namespace {
 
-// Two blocks of batch_upload.h, each with a quarter as much room again.
+// Returns the bytes for two upload blocks (batch_upload.h), each with a quarter more than needed.
 int64_t batch_bytes(const PlanRequest& r) {
   return most_packed_bytes(r.step_tokens, r.step_labels, r.micro_batches) * 5 / 2;
 }
 
-// The scalars block of the device, and as much for each result on its way.
+// Bytes of a step's scalars, on the device and in each result in flight.
 constexpr int64_t kStepScalarBytes = kNumStepScalars * static_cast<int64_t>(sizeof(double));
 constexpr int64_t kResults = 2;
 
@@ -55,7 +55,7 @@ StateBytes state_of(const UnitsInPlan& layout, const PlanRequest& r) {
   return bytes;
 }
 
-// Everything but what the model itself takes for a micro-batch.
+// Returns the plan without the model's own memory for a micro-batch.
 MemoryPlan plan_of(const StateBytes& state, const PlanRequest& r) {
   const int64_t scalars = (r.on_cpu ? 1 + kResults : 1) * kStepScalarBytes;
   MemoryPlan plan;
@@ -97,7 +97,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                    {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
                    {"logits", buffers.nbytes(Buffer::kLogits)},
                    {"products and sums", buffers.nbytes(Buffer::kScratch)},
-                   // cos and sin of the longest conversation
+                   // cos and sin for the longest conversation
                    {"angles", 4 * r.micro_batch.longest * config.head_dim}});
   plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
                           : plan_library_attention(
@@ -116,7 +116,7 @@ MemoryPlan plan_generic_memory(const GenericLayout& layout, const PlanRequest& r
 
 namespace {
 
-// torch asks for the allocator with the highest priority given so far.
+// torch uses the allocator with the highest priority.
 constexpr uint8_t kPriority = 100;
 
 std::atomic<int64_t> held_bytes{0}, peak_bytes{0}, pieces{0};
@@ -129,8 +129,8 @@ void give_back(void* data) {
   c10::free_cpu(data);
 }
 
-// torch's own way to allocate, counted. The context of a pointer is the pointer itself: oneDNN asks
-// for plain memory (raw_allocate), and keeps asking this allocator after `stop`.
+// Torch's CPU allocation with counters. The context of a pointer is the pointer itself, because
+// oneDNN asks for plain memory (raw_allocate) and keeps using this allocator after `stop`.
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -148,10 +148,10 @@ class CountingAllocator : public c10::Allocator {
     default_copy_data(to, from, size);
   }
 
-  c10::Allocator* inner = nullptr;  // torch's own while this one is before it
+  c10::Allocator* inner = nullptr;  // torch's own allocator while this allocator replaces it
 };
 
-// Never destroyed: tensors may outlive the meter.
+// Returns the allocator, which is never destroyed: tensors may outlive the meter.
 CountingAllocator& counting() {
   static auto* allocator = new CountingAllocator;
   return *allocator;

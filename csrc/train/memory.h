@@ -13,51 +13,51 @@
 
 namespace fastsft {
 
-// Inputs of the memory plan.
+// The inputs of the memory plan.
 struct PlanRequest {
   StateOptions state;
   AdapterOptions adapters;
   std::string recompute = "selective";
   int world_size = 1;
-  int node_size = 0;             // ranks of a node, for hybrid strategies; 0: all are one
-  MicroBatchSize micro_batch{};  // the largest of a rank; empty: the state alone
-  int64_t step_tokens = 0;       // of one rank in one step: its batches are on the host together
+  int node_size = 0;  // ranks per node for hybrid strategies; 0: all ranks are in one node
+  MicroBatchSize micro_batch{};  // a rank's largest micro-batch; empty: plan only the state
+  int64_t step_tokens = 0;       // tokens of a rank's step, whose batches are on the host together
   int64_t step_labels = 0;
-  int64_t micro_batches = 1;  // of one rank in one step
+  int64_t micro_batches = 1;  // micro-batches of a rank's step
   int64_t threads = 1;
-  bool on_cpu = true;      // gloo clones what it moves, and bfloat16 products are widened
-  bool use_cudnn = false;  // of attention
+  bool on_cpu = true;      // gloo clones tensors, and bfloat16 GEMMs need float32 copies
+  bool use_cudnn = false;  // for attention
 };
 
-// Bytes of one rank by what they are for. `peak` is the most that torch's allocator of the device
-// hands out at once from the engine's construction on; `outside` is held next to it.
+// The bytes of a rank by purpose. `peak`: the most bytes that torch's device allocator hands out at
+// once, counted from the engine's construction. `outside`: bytes that are allocated without torch.
 struct MemoryPlan {
-  std::vector<std::pair<std::string, int64_t>> parts;  // they add up to peak
+  std::vector<std::pair<std::string, int64_t>> parts;  // their sum is `peak`
   int64_t peak = 0;
   int64_t outside = 0;
-  // Page-locked memory of the host, with a GPU: offloaded state, uploads, results of steps. On
-  // CPUs it is in `parts`.
+  // Page-locked host memory for a GPU: offloaded state, uploads and step results. On CPUs `parts`
+  // has these bytes.
   int64_t host = 0;
 };
 
-// std::invalid_argument for unknown names, and for nodes that do not divide the ranks.
+// Throws std::invalid_argument for unknown names, and if nodes do not divide the ranks.
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& request);
 
-// Of a called model (model/generic_model.h), without activations, labelled tokens and logits: their
-// parts are 0, since only their owner knows them.
+// Plans the memory of a generic model (model/generic_model.h). The parts for activations, labelled
+// tokens and logits are 0, because only the transformers class knows them.
 MemoryPlan plan_generic_memory(const GenericLayout& layout, const PlanRequest& request);
 
-// Counts what torch's CPU allocator hands out while it runs, in all threads; for proofs, at no cost
-// when it is off. `start` puts a counting allocator before torch's own and forgets earlier counts;
-// memory from before is not counted, memory that outlives `stop` stays valid. One at a time:
-// std::invalid_argument otherwise.
+// Counts the memory that torch's CPU allocator hands out in all threads between `start` and `stop`;
+// for tests, at no cost when it is off. `start` installs a counting allocator and resets the
+// counters. Memory from before `start` is not counted; memory that outlives `stop` stays valid.
+// Throws std::invalid_argument if a meter runs already.
 class AllocationMeter {
  public:
   static void start();
   static void stop();
-  static int64_t held();   // bytes now
-  static int64_t count();  // pieces of memory handed out since `start`
-  static int64_t peak();   // the most bytes held at once since `start`, also after `stop`
+  static int64_t held();   // bytes held now
+  static int64_t count();  // number of allocations since `start`
+  static int64_t peak();   // most bytes held at once since `start`
 };
 
 }  // namespace fastsft

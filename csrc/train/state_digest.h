@@ -11,8 +11,8 @@
 
 namespace fastsft {
 
-// CRC-32C of what two computations of one step gave on this rank. `own`: its loss and what it gave
-// to the sums over ranks; `reduced`: what it got from them.
+// CRC-32C of a replayed step's two gradient computations on this rank. `own`: loss and gradients
+// before the reduction over ranks; `reduced`: gradients after the reduction.
 struct ReplayDigests {
   struct Digest {
     uint32_t own = 0, reduced = 0;
@@ -21,7 +21,7 @@ struct ReplayDigests {
   Digest first, second;
 };
 
-// Takes in the gradients of one accumulation, from its making to `value`.
+// The digest of an accumulation's gradients. It observes them from its construction until `value`.
 class GradientDigest {
  public:
   explicit GradientDigest(Gradients& gradients);
@@ -29,7 +29,7 @@ class GradientDigest {
   GradientDigest(const GradientDigest&) = delete;
   GradientDigest& operator=(const GradientDigest&) = delete;
 
-  // After the accumulation; `totals` begins with this rank's loss.
+  // Returns the digest. Call after the accumulation; `totals` begins with this rank's loss.
   ReplayDigests::Digest value(const at::Tensor& totals, size_t num_units);
 
  private:
@@ -37,16 +37,15 @@ class GradientDigest {
   uint32_t own_ = 0;
 };
 
-// CRC-32C of one unit. `state`: master and optimizer state of this rank, the same for all ranks
-// with the same `shard`; `parameters`: the whole unit that it computes with, the same for all
-// ranks.
+// CRC-32C of a unit. `state`: this rank's master and optimizer state, equal on all ranks with the
+// same `shard`. `parameters`: the whole unit in the compute dtype, equal on all ranks.
 struct UnitDigest {
   std::string unit;
   int shard = 0;
   uint32_t state = 0, parameters = 0;
 };
 
-// Collective: units are gathered one after the other.
+// Returns the digests of all units, which are gathered in turn. Collective.
 std::vector<UnitDigest> digest_states(Strategy& strategy, const std::vector<ParamUnit>& units);
 
 }  // namespace fastsft

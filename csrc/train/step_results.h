@@ -10,28 +10,27 @@
 namespace fastsft {
 
 struct StepResult {
-  double loss = 0;       // sum over ranks and micro-batches of weight * cross entropy
-  double grad_norm = 0;  // before clipping
-  bool finite = true;    // false: nothing was updated
+  double loss = 0;       // sum of weight * cross entropy over ranks and micro-batches
+  double grad_norm = 0;  // gradient norm before clipping
+  bool finite = true;    // false: the step updated nothing
 };
 
-// What steps came to, on its way from the device's scalars block (ops/gradient/step_scalars.h)
-// to the host. The host asks for a step while the next one is running already, and so never leaves
-// the device without work.
+// Results of steps in flight, copied from the device's step scalars (ops/gradient/step_scalars.h)
+// to the host. The host reads a result while the next step runs, so the device always has work.
 class StepResults {
  public:
-  // `behind`: how many of the newest steps `take` leaves on their way.
+  // `behind`: number of the newest steps that `take` leaves in flight.
   StepResults(at::Device device, size_t behind);
 
-  // Enqueues the copy of what `scalars` holds once all work enqueued so far is done.
+  // Enqueues a copy of `scalars` after all work enqueued so far.
   void push(const at::Tensor& scalars);
-  // The results that are due, oldest first; with `all` also those of the newest steps. Waits for
-  // them.
+  // Returns the results that are due, oldest first; with `all` also those of the newest steps.
+  // Blocks.
   std::vector<StepResult> take(bool all);
 
  private:
   struct Copy {
-    at::Tensor values;  // page-locked
+    at::Tensor values;  // page-locked memory
     DeviceEvent arrived;
   };
   Copy new_copy() const;

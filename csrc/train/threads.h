@@ -8,8 +8,8 @@
 
 namespace fastsft {
 
-// How many threads at::parallel_for really runs on when asked for `num_threads`. Fewer means that
-// the kernels were linked to another OpenMP runtime than torch's. Restores the setting of torch.
+// Returns the number of threads that at::parallel_for uses if `num_threads` are set. Fewer threads
+// mean that the kernels are linked to another OpenMP runtime than torch. Restores torch's setting.
 inline int64_t parallel_threads(int64_t num_threads) {
   const int before = at::get_num_threads();
   at::set_num_threads(static_cast<int>(num_threads));

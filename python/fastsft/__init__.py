@@ -1,6 +1,7 @@
 """fastsft: fine-tunes chat models with FastChat's flags and labels on a C++/CUDA core."""
 
-# No `from __future__ import annotations` here: Python would look for that module in the working directory.
+# No `from __future__ import annotations`: the statement imports a module, and until the working directory
+# leaves sys.path, a file in it could take that module's place.
 from fastsft.runtime.search_path import is_program, leave_working_directory
 
 if is_program():
@@ -17,7 +18,8 @@ __version__ = "0.1.0"
 
 occupy_closed()
 
-# Modules of names that are loaded at first use. `train` is not listed, as the function would hide the module.
+# Maps each lazily loaded name to its module. `train` is not listed, since the function would hide the module
+# of the same name.
 _HOMES = {
     "CausalLM": "model.causal_lm",
     "DataArguments": "arguments",

@@ -1,4 +1,4 @@
-"""The function of FastChat's llama_xformers_attn_monkey_patch, which changes nothing here."""
+"""Provides the function of FastChat's module llama_xformers_attn_monkey_patch, as a no-op."""
 
 from __future__ import annotations
 

@@ -45,10 +45,11 @@ from fastsft.script_names import module_names
 from fastsft.trainer.signals import SAVING, SignalGuard
 from fastsft.trainer.trainer import Trainer
 
-if TYPE_CHECKING:  # at run time, Sequence is a name of FastChat's module: typing.Sequence
+if TYPE_CHECKING:  # at run time, `__getattr__` returns typing.Sequence, as FastChat's module does
     from collections.abc import Mapping, Sequence
 
-# `python -m fastsft.train` runs this file as __main__; imports of fastsft.train then find the same module.
+# `python -m fastsft.train` runs this file as `__main__`. This line lets later imports of fastsft.train find
+# the same module instead of running the file a second time.
 sys.modules.setdefault("fastsft.train", sys.modules[__name__])
 
 __all__ = [
@@ -72,7 +73,7 @@ local_rank: int | None = None
 
 
 def __getattr__(name: str) -> Any:
-    """Look up the other names that FastChat's module has, in any of its releases."""
+    """Return a name that FastChat's module has in any FastChat release, and that is not defined here."""
     if name in module_names.NAMES:
         return module_names.look_up(name)
     raise AttributeError(f"module 'fastsft.train' has no attribute {name!r}")

@@ -51,10 +51,11 @@ _OWN = {name: globals()[name] for name in __all__ if name in globals()}
 
 
 def train(arguments: Sequence[str] | Mapping[str, Any] | None = None, **flags: object) -> TrainOutput | None:
-    """Train LoRA adapters as `fastsft.train.train` with --lora True does, and save only the adapter.
+    """Train LoRA adapters as `fastsft.train.train` does with --lora True, and save only the adapter.
 
     arguments, flags and errors: as in `fastsft.train.train`. ValueError also if a script has replaced names
-    of this module, which have no effect here; the names of fastsft.train are to be replaced instead.
+    of this module, since `train` would not use the replacements. The error tells where to set each name
+    instead.
     """
     for name, own in _OWN.items():
         if globals()[name] is not own:

@@ -1,6 +1,7 @@
 """FastChat's train_mem: the same program as fastsft.train.
 
-FastChat's uses flash attention. Here all scripts use the fastest exact attention kernel of the device.
+FastChat's script uses flash attention. In fastsft, every script uses the device's fastest exact attention
+kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FastChat's train_xformers: the same program as fastsft.train.
 
-FastChat's uses memory-efficient attention. Here all scripts use the fastest exact attention kernel of the
-device.
+FastChat's script uses memory-efficient attention. In fastsft, every script uses the device's fastest exact
+attention kernel.
 """
 
 from __future__ import annotations

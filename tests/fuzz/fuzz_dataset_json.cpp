@@ -1,6 +1,7 @@
-// A data file: it is refused with std::invalid_argument or read, in small blocks as in large ones,
-// to records whose places lie inside it, as every data format; what is written of a record is JSON
-// again; and the vector and the plain scanner see the same.
+// Fuzzes data files. A file must be rejected with std::invalid_argument, or give records whose
+// positions lie inside the file. Small and large read blocks must give the same records. Every data
+// format must accept or reject the file in this way, every written record must be valid JSON, and
+// the vectorized and portable scanners must agree.
 #include <cstdlib>
 #include <optional>
 #include <stdexcept>
@@ -51,7 +52,8 @@ Outcome read_all(std::string_view text, size_t block_size,
   return outcome;
 }
 
-// What the excerpt shows ends with its block; it may name columns itself.
+// Removes the excerpt from an error message: it ends with its read block, and may itself contain ",
+// column ".
 std::string without_excerpt(const std::string& error) {
   const size_t column = error.find(", column ");
   return column == error.npos ? error : error.substr(0, error.find(':', column));

@@ -1,5 +1,6 @@
-// manifest.json: it is refused with std::invalid_argument, or it is the text that its content
-// gives. Inputs get the checksum that they should have, or no mutation would come past it.
+// Fuzzes manifest.json. A text must be rejected with std::invalid_argument, or be exactly the text
+// that `manifest_json` writes for its content. Each input is also tried with a correct checksum,
+// because mutations would otherwise never get past the checksum.
 #include <cstdio>
 #include <cstdlib>
 #include <span>

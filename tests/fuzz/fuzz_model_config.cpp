@@ -1,4 +1,5 @@
-// config.json: it is refused with std::invalid_argument, or it gives sizes that a model can have.
+// Fuzzes config.json. A text must be rejected with std::invalid_argument, or give sizes that a
+// model can have.
 #include <cmath>
 #include <cstdlib>
 #include <stdexcept>

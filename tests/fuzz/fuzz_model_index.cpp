@@ -1,5 +1,6 @@
-// model.safetensors.index.json: it is refused with std::invalid_argument, or every file is a plain
-// name, and written out and read again it is the same.
+// Fuzzes model.safetensors.index.json. A text must be rejected with std::invalid_argument, or all
+// its file names must be plain names, and writing and parsing the index again must give the same
+// index.
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>

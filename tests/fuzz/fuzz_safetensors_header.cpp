@@ -1,5 +1,5 @@
-// A safetensors file: it is refused with std::invalid_argument, or every tensor lies inside it, one
-// behind the other, as large as its shape and type say.
+// Fuzzes safetensors files. A file must be rejected with std::invalid_argument, or all its tensors
+// must lie inside the file without gaps, with the sizes that their shapes and dtypes need.
 #include <cstdlib>
 #include <set>
 #include <span>

@@ -1,5 +1,6 @@
-// A tokenizer.model, and texts through the tokenizer that it gives: anything is refused with
-// std::invalid_argument or keeps the promises of tokenizer/tokenizer.h.
+// Fuzzes tokenizer.model files, and texts encoded with the resulting tokenizer. A file must be
+// rejected with std::invalid_argument, or the tokenizer must meet the contract in
+// tokenizer/tokenizer.h.
 #include <stdexcept>
 #include <string_view>
 

@@ -1,5 +1,5 @@
-// Conversations through every chat template: the segments cover the text, data stands in it as it
-// was given, and tokens of data are never special.
+// Fuzzes conversations, rendered with every chat template. The segments must cover the text, and no
+// token inside data may be special.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -23,7 +23,7 @@ void check(bool ok) {
   if (!ok) std::abort();
 }
 
-// One token a byte, and special tokens that a fuzzer's texts meet often.
+// A tokenizer with one token per byte, and special tokens that fuzzed texts often contain.
 class ByteTokenizer : public fastsft::Tokenizer {
  public:
   void encode(std::string_view text, fastsft::SpecialText specials,

@@ -1,5 +1,5 @@
-// Runs a libFuzzer target without libFuzzer: every file of the given folders once, then mutations
-// of them until the time is over. The same seed gives the same inputs.
+// Runs a libFuzzer target without libFuzzer: every corpus file once, then mutations of these files
+// until the time is over. The same seed gives the same inputs.
 //
 // usage: fuzz_x [-seconds=60] [-seed=1] [-max_len=65536] FOLDER_OR_FILE...
 #include <algorithm>
@@ -128,7 +128,7 @@ class Mutator {
   size_t max_size_;
 };
 
-// The input is on disk before it runs, so that a crash leaves it behind.
+// Runs one input. Writes it to disk first, so that a crash leaves it behind.
 void run(const Input& input) {
   static const char* kept = std::getenv("FUZZ_KEEP");
   if (kept != nullptr) {

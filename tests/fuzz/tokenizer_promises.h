@@ -13,7 +13,7 @@ inline void check(bool ok) {
   if (!ok) std::abort();
 }
 
-// What tokenizer/tokenizer.h promises of `text`'s tokens, whatever the tokenizer.
+// Aborts unless the tokens of `text` meet the contract in tokenizer/tokenizer.h.
 inline void check_promises(const Tokenizer& tokenizer, std::string_view text,
                            SpecialText specials) {
   std::vector<Token> tokens;

@@ -17,7 +17,7 @@ from runs import append_labelled, labels_of
 from tolerances import TOLERANCES, assert_close
 
 FOLDER = Path(__file__).parents[1] / "golden" / "models"
-MODELS = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+MODELS = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
 
 
 class Recorded:

@@ -5,8 +5,8 @@
 namespace fastsft {
 namespace {
 
-// {"instruction", "input", "output"}, with "history" and "system" as LLaMA-Factory has them. The
-// user says instruction and input, a line break between them.
+// Reads {"instruction", "input", "output"}, with "history" and "system" as in LLaMA-Factory. The
+// user's text is the instruction, a line break and the input.
 class AlpacaReader : public FieldReader {
  public:
   using FieldReader::FieldReader;
@@ -55,7 +55,8 @@ class AlpacaReader : public FieldReader {
                                  : nullptr;
   }
 
-  // What is no text stays as it is, for the mask policy to judge.
+  // Joins instruction and input. Values that are not texts stay unchanged, and the mask policy
+  // decides about them.
   PlainField make_prompt() {
     if (!input_.value.is_true) return std::move(instruction_);
     if (!instruction_.value.is_true || !input_.value.is_text()) return std::move(input_);

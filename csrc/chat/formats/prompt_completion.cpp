@@ -9,7 +9,7 @@
 namespace fastsft {
 namespace {
 
-// `name` for messages, which may live longer than what read them.
+// Returns `name` with static lifetime, because messages may outlive their reader.
 const char* keep_name(const std::string& name) {
   static std::mutex mutex;
   static std::set<std::string> names;
@@ -17,8 +17,8 @@ const char* keep_name(const std::string& name) {
   return names.insert(name).first->c_str();
 }
 
-// {"prompt", "completion"}, texts or lists of messages, or the same under other names. Only replies
-// of the completion are learned.
+// Reads {"prompt", "completion"}, which are texts or lists of messages, or the same fields under
+// other names. Only replies in the completion are learned.
 class PromptCompletionReader : public FieldReader {
  public:
   PromptCompletionReader(const ReplyFields& names, UnusedFields& unused)

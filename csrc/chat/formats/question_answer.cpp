@@ -11,7 +11,7 @@ struct Pair {
   const char* title;
   const char* ask;
   const char* reply;
-  const char* more = "context";  // also a name of the context
+  const char* more = "context";  // another name of the context field
 };
 constexpr std::array<Pair, 4> kPairs = {
     {{"question/answer", "question", "answer"},
@@ -26,9 +26,9 @@ const Pair& pair_of(const std::string& title) {
   return kPairs.front();
 }
 
-// One user's turn and one reply under two names that belong together, with "context" between
-// them where there is one: a line break and the context end the user's turn. "history" has the
-// turns before where it is a list of pairs.
+// Reads a user's turn and a reply from a pair of fields. If there is a "context", the user's turn
+// ends with a line break and the context. If "history" is a list of pairs, it holds the earlier
+// turns.
 class QuestionAnswerReader : public FieldReader {
  public:
   QuestionAnswerReader(const Pair& pair, UnusedFields& unused) : FieldReader(unused), pair_(pair) {}
@@ -82,13 +82,15 @@ class QuestionAnswerReader : public FieldReader {
   }
 
  private:
-  // Unlike Alpaca, no format says that the history of a question is a list of pairs.
+  // Reports the history as unused. Unlike Alpaca's, the history of a question need not be a list of
+  // pairs.
   void leave_out_history() {
     unused_.add(HistoryField::kName);
     history_.clear();
   }
 
-  // What is no text stays as it is, for the mask policy to judge.
+  // Joins question and context. Values that are not texts stay unchanged, and the mask policy
+  // decides about them.
   PlainField make_prompt() {
     if (!context_.value.is_true) return std::move(ask_);
     if (!context_.value.is_text()) return std::move(context_);

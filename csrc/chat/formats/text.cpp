@@ -5,7 +5,7 @@
 namespace fastsft {
 namespace {
 
-// {"text"}: no conversation. All of the text is learned.
+// Reads {"text"}: a text that is not a conversation, all of which is learned.
 class TextReader : public FieldReader {
  public:
   using FieldReader::FieldReader;

@@ -23,7 +23,7 @@ float grad_scale_of(const at::Tensor& scalars) {
   return static_cast<float>(scalars.data_ptr<double>()[kStepGradScale]);
 }
 
-// A few gradients in float32: in their place, or widened.
+// A few gradients in float32. bfloat16 gradients are copied, float32 gradients are not.
 class FactoredGradients {
  public:
   FactoredGradients(const at::Tensor& grad, int64_t begin, int64_t size) {
@@ -78,20 +78,21 @@ FASTSFT_CLONES void update_row(float* param, const float* grad, const float* fac
   }
 }
 
-// Elements [first, first + count) of matrices of `columns` columns, row by row. Rows are counted
-// over all matrices.
+// The elements [first, first + count) of a tensor, row by row. Rows have `columns` elements and are
+// numbered across all matrices.
 struct RowPieces {
   int64_t first, count, columns;
 
   int64_t begin_row() const { return first / columns; }
   int64_t end_row() const { return count == 0 ? begin_row() : (first + count - 1) / columns + 1; }
-  // Columns [begin, end) of `row` that are there, and where the first of them is in the piece.
+  // Range of columns of `row` that belongs to the elements, and the position of its first element.
   int64_t begin_column(int64_t row) const { return std::max<int64_t>(0, first - row * columns); }
   int64_t end_column(int64_t row) const { return std::min(columns, first + count - row * columns); }
   int64_t place(int64_t row) const { return row * columns + begin_column(row) - first; }
 };
 
-// Calls work(column, place, size) for pieces of a row.
+// Calls work(column, place, size) for each piece of a row; `place` is the piece's position in the
+// range.
 template <typename Work>
 void for_row(const RowPieces& pieces, int64_t row, const Work& work) {
   const int64_t end = pieces.end_column(row), first = pieces.begin_column(row);
@@ -114,7 +115,7 @@ void add_row_sums(const at::Tensor& grad, const RowPieces& pieces, float scale, 
                    });
 }
 
-// Sums of columns [begin, end) over rows [from, to) of one matrix.
+// Adds the squared gradients of rows [from, to) to the sums of columns [begin, end) of one matrix.
 void add_columns(const at::Tensor& grad, const RowPieces& pieces, float scale, int64_t begin,
                  int64_t end, int64_t from, int64_t to, float* sums) {
   std::array<double, kFactoredPiece> totals{};
@@ -130,7 +131,7 @@ void add_columns(const at::Tensor& grad, const RowPieces& pieces, float scale, i
   }
 }
 
-// Tasks are columns, so that the sums do not depend on the number of threads.
+// Parallelises over columns, so the sums do not depend on the thread count.
 void add_column_sums(const at::Tensor& grad, const RowPieces& pieces, float scale, int64_t rows,
                      float* sums) {
   constexpr int64_t kColumns = 256;
@@ -158,7 +159,8 @@ void adafactor_sums_cpu(const at::Tensor& grad, const at::Tensor& scalars,
   add_column_sums(grad, pieces, scale, rows, column_sums.data_ptr<float>());
 }
 
-// value = beta value + (1 - beta) sum / count; returns the sum of the values.
+// Sets value = beta value + (1 - beta) sum / count for each element; returns the sum of the new
+// values.
 double average_sums(float* values, const float* sums, int64_t size, double beta, int64_t count) {
   const auto kept = static_cast<float>(beta), added = static_cast<float>(1.0 - beta);
   double total = 0;
@@ -192,7 +194,7 @@ void adafactor_moments_cpu(const OptionalTensor& row_sums, const at::Tensor& col
   }
 }
 
-// The factors of a row of the tensor.
+// The row and column factors of a tensor.
 struct Factors {
   const float* rows;
   const float* columns;

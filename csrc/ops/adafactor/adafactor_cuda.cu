@@ -16,7 +16,7 @@ constexpr int kWideThreads = 1024;
 constexpr int64_t kMaxBlocks = 4096;
 constexpr float kEps = 1e-30f;
 
-// The rows of a part, on the device.
+// The rows of an AdafactorPart; a device-side counterpart of RowPieces.
 struct Rows {
   int64_t first, count, columns;
   __device__ int64_t begin_row() const { return first / columns; }
@@ -25,13 +25,13 @@ struct Rows {
   __device__ int64_t end(int64_t row) const { return min(columns, first + count - row * columns); }
 };
 
-// The square of a gradient as the averages take it.
+// Returns the squared gradient plus the epsilon that both averages use.
 __device__ inline float square(float grad, float scale) {
   const float g = grad * scale;
   return g * g + kEps;
 }
 
-// A warp adds one row.
+// Sums one row per warp.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
     row_sums_kernel(const Grad* grad, Rows rows, const double* scalars, float* sums) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Block (x, y) adds the columns of one tile over the rows of one chunk.
+// Sums columns: block (x, y) sums one tile of columns over one chunk of rows.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
     column_parts_kernel(const Grad* grad, Rows rows, const double* scalars, int64_t first_row,
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(kThreads)
   parts[blockIdx.y * rows.columns + column] = sum;
 }
 
-// value = beta value + (1 - beta) sum / count; returns this thread's part of the sum of the values.
+// Sets value = beta value + (1 - beta) sum / count; returns this thread's share of the sum of the
+// new values.
 __device__ double average(float* values, const float* sums, int64_t size, double beta,
                           int64_t count) {
   const auto kept = static_cast<float>(beta), added = static_cast<float>(1.0 - beta);
@@ -87,7 +88,7 @@ __device__ void write_factors(const float* values, float* factors, int64_t size,
   }
 }
 
-// One block a matrix.
+// Updates the averages and writes the factors of one matrix per block.
 __global__ void __launch_bounds__(kWideThreads) moments_kernel(AdafactorMomentsArgs m) {
   if (!isfinite(static_cast<float>(m.scalars[kStepGradScale]))) return;
   const double beta = 1.0 - pow(m.scalars[kStepNumber], -0.8);
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) add_parts_kernel(const double* parts
   if (threadIdx.x == 0) *out += sum;
 }
 
-// `row` of the part: a warp's work.
+// Updates one row of the part; runs on one warp.
 template <typename Master, typename Grad>
 __device__ void update_row(const AdafactorUpdateArgs& args, const Rows& rows,
                            const Factors& factors, int64_t row, float scale, float step_size,
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(kThreads)
 
 Rows rows_of(const AdafactorPart& part) { return {part.first, part.count, part.columns}; }
 
-// A warp a row of a part that has elements.
+// Returns the block count for a non-empty part, with one warp per row.
 unsigned blocks_of(const AdafactorPart& part) {
   const int64_t end = (part.first + part.count - 1) / part.columns + 1;
   const int64_t rows = end - part.first / part.columns;

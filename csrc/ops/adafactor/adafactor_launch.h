@@ -9,10 +9,10 @@
 
 namespace fastsft::cuda {
 
-// Formulas: ops/adafactor/adafactor.h. Enqueued on `stream` and not waited for; sums are formed in
-// an order that does not depend on the device.
+// The formulas are in ops/adafactor/adafactor.h. Launches are asynchronous on `stream`. The
+// summation order does not depend on the device.
 
-// Elements [first, first + count) of matrices [rows, columns] one after the other.
+// Elements [first, first + count) of a tensor of matrices [rows, columns].
 struct AdafactorPart {
   const void* grad;
   Dtype dtype;
@@ -20,16 +20,16 @@ struct AdafactorPart {
   int64_t first, count, rows, columns;
 };
 
-inline constexpr int kAdafactorBlocks = 512;  // parts of a norm
+inline constexpr int kAdafactorBlocks = 512;  // partial sums of a norm
 inline constexpr int64_t kAdafactorChunk = 32;
 inline constexpr int64_t kAdafactorChunks = 256;
-// Rows of `parts` that the sums of the columns of `rows` rows need.
+// Returns the number of partial sums per column for a part with `rows` rows.
 inline int64_t adafactor_chunks(int64_t rows) {
   const int64_t chunks = (rows + kAdafactorChunk - 1) / kAdafactorChunk;
   return chunks < kAdafactorChunks ? chunks : kAdafactorChunks;
 }
 
-// `parts` has room for adafactor_chunks(rows) * columns sums.
+// `parts` is scratch memory for adafactor_chunks(rows) * columns partial sums.
 void launch_adafactor_sums(const AdafactorPart& part, float* row_sums, float* column_sums,
                            float* parts, cudaStream_t stream);
 struct AdafactorMomentsArgs {
@@ -38,7 +38,7 @@ struct AdafactorMomentsArgs {
   int64_t matrices, rows, columns;
 };
 void launch_adafactor_moments(const AdafactorMomentsArgs& moments, cudaStream_t stream);
-// `parts` holds kAdafactorBlocks sums between the two stages.
+// `parts` is scratch memory for kAdafactorBlocks partial sums between two kernels.
 void launch_adafactor_norm(const AdafactorPart& part, const float* row_factors,
                            const float* column_factors, double* parts, double* out,
                            cudaStream_t stream);

@@ -14,13 +14,13 @@ namespace fastsft {
 //   p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 //   grad float32 or bfloat16, exp_avg and exp_avg_sq both float32 or both bfloat16, same size.
 //   grad_scale and t = step are read from `scalars` (ops/gradient/step_scalars.h), t from 1.
-// When grad_scale is not finite nothing is written: a bad step changes nothing.
+// If grad_scale is not finite, nothing is written.
 //
-// `param` and `compute_copy`: ops/master/master.h.
+// `param` and `compute_copy` are described in ops/master/master.h.
 //
-// bfloat16 moments are rounded stochastically after they were used: element e = `first_element` +
-// index takes 16 bits of word e mod 4 of Philox4x32-10 with counter (e / 4, t) and key `seed`, the
-// lower ones for exp_avg and the upper ones for exp_avg_sq.
+// bfloat16 moments are rounded stochastically after the update. Element e = `first_element` + index
+// uses word e mod 4 of Philox4x32-10 with counter (e / 4, t) and key `seed`: the lower 16 bits for
+// exp_avg and the upper 16 bits for exp_avg_sq.
 void adamw(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
            const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
            const at::Tensor& scalars, double lr, double beta1, double beta2, double eps,

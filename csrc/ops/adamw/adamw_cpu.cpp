@@ -17,8 +17,9 @@
 namespace fastsft::cpu {
 namespace {
 
-// A random word for each of elements [first, first + count) of a step (rule: ops/adamw/adamw.h).
-// `words` has room for count + 6; returns where the first element's word is.
+// Computes one random word for each of the elements [first, first + count) of a step (rule:
+// ops/adamw/adamw.h). `words` needs room for count + 6. Returns a pointer to the first element's
+// word.
 FASTSFT_CLONES const uint32_t* element_words(int64_t seed, int64_t step, int64_t first,
                                              int64_t count, uint32_t* words) {
   const int64_t begin = first / 4, end = (first + count + 3) / 4;
@@ -32,8 +33,9 @@ FASTSFT_CLONES const uint32_t* element_words(int64_t seed, int64_t step, int64_t
   return words + first % 4;
 }
 
-// To one of the two bfloat16 neighbours, with a probability that makes the mean exact; NaN stays
-// NaN. The 16 random bits of an element begin at bit `shift` of its word.
+// Rounds each value to one of its two bfloat16 neighbours, with probabilities that keep the
+// expected value exact. NaN stays NaN. An element uses the 16 random bits of its word from bit
+// `shift` on.
 FASTSFT_CLONES void round_stochastically(const float* from, const uint32_t* words, int shift,
                                          bfloat16* to, int64_t count) {
 #pragma omp simd
@@ -52,7 +54,8 @@ FASTSFT_CLONES void round_stochastically(const float* from, const uint32_t* word
 namespace fastsft {
 namespace {
 
-// Bias corrections and step size are host doubles, as in torch.
+// Returns the factors of a step. Bias corrections and step size are computed in float64, as in
+// torch.
 cpu::AdamwConstants constants(double lr, double beta1, double beta2, double eps,
                               double weight_decay, double step, float grad_scale) {
   const double bias1 = 1.0 - std::pow(beta1, step);
@@ -78,13 +81,13 @@ struct Tensors {
   const at::Tensor& exp_avg_sq;
 };
 
-// What the random bits of an element depend on; `first` is that of the range.
+// The inputs of an element's random bits; `first` is the index of the range's first element.
 struct Rounding {
   int64_t seed, step, first;
 };
 
-// A range is updated piece by piece in float32, so that there is one formula for all dtypes; what
-// is float32 already is updated in its place.
+// A piece of the range, updated in float32, so that one formula serves all dtypes. float32 tensors
+// are updated in place, without a copy.
 class Piece {
  public:
   static constexpr int64_t kSize = MasterPiece::kSize;

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamwArgs args) {
   for (int64_t i = first; i < accesses; i += step) {
     update<Master, Grad, Moment, kWidth>(args, i * kWidth, constants);
   }
-  const int64_t rest = accesses * kWidth + first;  // fewer than kWidth elements
+  const int64_t rest = accesses * kWidth + first;  // the rest, fewer than kWidth
   if (rest < args.count) update<Master, Grad, Moment, 1>(args, rest, constants);
 }
 

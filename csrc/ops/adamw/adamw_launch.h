@@ -9,7 +9,8 @@
 
 namespace fastsft::cuda {
 
-// Formula: ops/adamw/adamw.h; `scalars` is ops/gradient/step_scalars.h on the device.
+// The formula is in ops/adamw/adamw.h; `scalars` is the block of ops/gradient/step_scalars.h on the
+// device.
 struct AdamwArgs {
   MasterArgs master;
   const void* grad;

@@ -6,9 +6,9 @@
 
 namespace fastsft::cpu {
 
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3): four
-// random words that depend on nothing but key and counter. `words` holds the counter and becomes
-// the result.
+// Computes Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3),
+// four random words that depend on key and counter only. `words` holds the counter and receives the
+// result.
 FASTSFT_INLINE void philox(uint32_t (&words)[4], uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t first = uint64_t{0xD2511F53u} * words[0];

@@ -4,7 +4,7 @@
 
 namespace fastsft::cuda {
 
-// Philox4x32-10, as in ops/adamw/philox.h.
+// Computes Philox4x32-10 as in ops/adamw/philox.h.
 __device__ inline uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -23,7 +23,8 @@ __device__ inline uint4 block_words(uint64_t seed, uint64_t step, uint64_t block
                 {static_cast<unsigned>(seed), static_cast<unsigned>(seed >> 32)});
 }
 
-// The words of elements [first, first + kWidth), kWidth 1 or a multiple of 4 as `first` then is.
+// Writes the random words of elements [first, first + kWidth). kWidth is 1, or a multiple of 4; in
+// that case `first` must be a multiple of 4, too.
 template <int kWidth>
 __device__ inline void element_words(uint64_t seed, uint64_t step, uint64_t first,
                                      uint32_t* words) {
@@ -40,7 +41,7 @@ __device__ inline void element_words(uint64_t seed, uint64_t step, uint64_t firs
   }
 }
 
-// By the lower 16 bits of `word`; as in ops/adamw/adamw_cpu.cpp.
+// Rounds stochastically with the lower 16 bits of `word`, as in ops/adamw/adamw_cpu.cpp.
 __device__ inline bfloat16 rounded_stochastically(float value, uint32_t word) {
   const unsigned bits = __float_as_uint(value);
   const unsigned rounded = (bits + (word & 0xFFFFu)) >> 16, quiet = (bits >> 16) | 0x40u;

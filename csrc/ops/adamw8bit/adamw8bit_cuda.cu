@@ -9,7 +9,7 @@
 namespace fastsft::cuda {
 namespace {
 
-constexpr int kBlock = 256;  // elements with one scale, one a thread
+constexpr int kBlock = 256;  // elements per quantization block, one per thread
 constexpr int64_t kMaxBlocks = 4096;
 
 struct Averages {
@@ -24,7 +24,7 @@ __device__ inline Averages averages_of(const Adamw8bitMomentArgs& m) {
           .beta2_rest = static_cast<float>(1.0 - m.beta2)};
 }
 
-// The next moments of element `at`, which is in block `block` of the range.
+// Computes the new moments of element `at`, which is in block number `block` of the range.
 template <typename Grad>
 __device__ inline void next_moments(const Adamw8bitMomentArgs& args, const float* levels,
                                     const Averages& c, int64_t at, int64_t block, float* m,
@@ -36,7 +36,7 @@ __device__ inline void next_moments(const Adamw8bitMomentArgs& args, const float
   *v = old_v * c.beta2 + c.beta2_rest * g * g;
 }
 
-// The number of `bounds` below value / absmax.
+// Returns the code of a value: the number of `bounds` below value / absmax.
 __device__ inline uint8_t code_of(float value, const float* bounds, float absmax) {
   const float inverse = 1.0f / fmaxf(absmax, 1e-38f);
   const float x = fminf(fmaxf(value * inverse, -1.0f), 1.0f);
@@ -75,7 +75,7 @@ __device__ inline void load_levels(const float* from, float* levels) {
   __syncthreads();
 }
 
-// The blocks of the range go round over the blocks of threads.
+// Updates the range. Thread blocks take its quantization blocks in turn.
 template <typename Master, typename Grad>
 __global__ void __launch_bounds__(kBlock) adamw8bit_kernel(Adamw8bitArgs args, int64_t blocks) {
   __shared__ float levels[4 * kBlock];
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kBlock) adamw8bit_kernel(Adamw8bitArgs args, i
       moments.state1[at] = code_of(m, levels + kBlock, most_m);
       moments.state2[at] = code_of(v, levels + 3 * kBlock, most_v);
     }
-    if (threadIdx.x == 0) {  // all have read the old ones before block_max
+    if (threadIdx.x == 0) {  // after block_max, all threads have read the old absmax
       moments.absmax1[block] = most_m;
       moments.absmax2[block] = most_v;
     }

@@ -9,7 +9,7 @@
 
 namespace fastsft::cuda {
 
-// The moments of a range, and what their next values depend on (ops/adamw8bit/adamw8bit.h).
+// The inputs of a range's next moments (formulas: ops/adamw8bit/adamw8bit.h).
 struct Adamw8bitMomentArgs {
   const void* grad;
   Dtype dtype;
@@ -25,7 +25,7 @@ struct Adamw8bitArgs {
   MasterArgs master;
   double lr, eps, weight_decay;
   int64_t first;
-  const float *first_edge, *last_edge;  // null: none
+  const float *first_edge, *last_edge;  // null if the range does not cut the block
 };
 void launch_adamw8bit(const Adamw8bitArgs& args, cudaStream_t stream);
 void launch_adamw8bit_maxima(const Adamw8bitMomentArgs& moments, float* maxima,

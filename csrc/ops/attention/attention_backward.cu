@@ -5,7 +5,7 @@ namespace {
 
 constexpr int kDeltaWarps = 4;
 
-// delta = the dot product of grad_out and out, a warp for each token and head.
+// Computes delta, the dot product of grad_out and out, with one warp per token and head.
 template <typename T>
 __global__ void __launch_bounds__(kDeltaWarps * 32) delta_kernel(AttentionBackwardArgs args) {
   const AttentionArgs& a = args.forward;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kDeltaWarps * 32) delta_kernel(AttentionBackwa
   if (threadIdx.x % 32 == 0) args.delta[head * a.tokens + token] = sum;
 }
 
-// Place of one head of one conversation.
+// Pointers to one head of one conversation.
 template <typename T>
 struct Head {
   const T *queries, *keys, *values, *grad_out;
@@ -44,8 +44,8 @@ __device__ Head<T> head_of(const AttentionBackwardArgs& args, const Conversation
           .delta = args.delta + head * a.tokens + c.begin};
 }
 
-// From tiles of queries, keys, values and grad_out in shared memory: the probabilities (where
-// `p` is given) and d loss / d (q k^T), both into shared memory.
+// Computes the probabilities (unless `p` is null) and d loss / d (q k^T) from the tiles of queries,
+// keys, values and grad_out. Inputs and results are in shared memory.
 template <int kDim, typename T>
 __device__ void grad_scores(const AttentionArgs& args, const Head<T>& head, int64_t query,
                             int64_t key, int64_t length, const float* tiles, float* p, float* ds) {
@@ -70,8 +70,9 @@ __device__ void grad_scores(const AttentionArgs& args, const Head<T>& head, int6
   }
 }
 
-// A block takes one tile of queries of one head and passes over the keys that they see. Shared
-// memory: tiles of queries, keys, values, grad_out, then the scores' gradient.
+// Computes the query gradients: each block takes one query tile of one head and loops over the
+// visible keys. Shared memory holds tiles of queries, keys, values and grad_out, then the score
+// gradients.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(128) query_kernel(AttentionBackwardArgs args) {
   using Tile = Tiling<kDim>;
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(128) query_kernel(AttentionBackwardArgs args) 
   typename Tile::Rows sums = {};
   const int64_t low = a.window == 0 ? 0 : max(int64_t{0}, first - a.window + 1);
   for (int64_t key = low / Tile::kRows * Tile::kRows; key <= first; key += Tile::kRows) {
-    __syncthreads();  // the last tile of keys has been read
+    __syncthreads();  // wait until the previous key tile has been read
     load_tile<kDim>(head.keys, a.row(), key, c.length, a.head_dim, keys);
     load_tile<kDim>(head.values, a.row(), key, c.length, a.head_dim, values);
     __syncthreads();
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(128) query_kernel(AttentionBackwardArgs args) 
   store_rows<kDim>(sums, first, c.length, a.head_dim, a.row(), to);
 }
 
-// Adds to the gradients of one tile of keys and values what all queries of one head give.
+// Adds the contribution of one query head to the gradients of one tile of keys and values.
 template <typename T, int kDim>
 __device__ void add_head(const AttentionBackwardArgs& args, const Conversation& c, int index,
                          int64_t key, float* tiles, typename Tiling<kDim>::Rows& grad_keys,
@@ -113,7 +114,7 @@ __device__ void add_head(const AttentionBackwardArgs& args, const Conversation& 
   const Head<T> head = head_of<T>(args, c, index);
   const int64_t seen = a.window == 0 ? c.length : min(c.length, key + Tile::kRows - 1 + a.window);
   for (int64_t query = key; query < seen; query += Tile::kRows) {
-    __syncthreads();  // the last tiles have been read
+    __syncthreads();  // wait until the previous tiles have been read
     load_tile<kDim>(head.queries, a.row(), query, c.length, a.head_dim, tiles);
     load_tile<kDim>(head.grad_out, a.out_row(), query, c.length, a.head_dim, grad_out);
     __syncthreads();
@@ -124,8 +125,8 @@ __device__ void add_head(const AttentionBackwardArgs& args, const Conversation& 
   }
 }
 
-// A block takes one tile of keys and values of one key/value head and passes over the queries of
-// every head that reads it, in order: no two blocks write one row.
+// Computes the key and value gradients: each block takes one tile of one key/value head and loops
+// over the queries of all query heads that use it, in order. No two blocks write the same row.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(128) key_kernel(AttentionBackwardArgs args) {
   using Tile = Tiling<kDim>;

@@ -6,20 +6,21 @@
 
 namespace fastsft::cuda {
 
-// What attention of a library is called with.
+// Arguments for a library's attention kernel.
 struct AttentionShape {
   int64_t num_heads, num_key_value_heads;
   double scale;
-  int64_t window;  // 0: all
+  int64_t window;  // 0: unlimited
   int64_t max_seqlen;
 };
 
 enum class AttentionKernel {
-  kFlash,  // FlashAttention-2, as it comes with libtorch, or cuDNN where that is asked for
-  kTiled,  // our own: float32, soft caps, head sizes and addresses that flash does not take
+  kFlash,  // libtorch's FlashAttention-2, or cuDNN if requested
+  kTiled,  // our own kernel: float32, softcap, head sizes and alignments that flash rejects
 };
 
-// `alignment` is that of every row of qkv, in bytes; `capability` the device's major number.
+// Chooses the kernel. `alignment` is the alignment of qkv's rows in bytes, `capability` the
+// device's major version.
 inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t alignment,
                                         int capability, bool capped = false) {
   const bool flash = !capped && dtype != Dtype::kFloat && capability >= 8 && head_dim % 8 == 0 &&
@@ -27,16 +28,16 @@ inline AttentionKernel choose_attention(Dtype dtype, int64_t head_dim, uint64_t 
   return flash ? AttentionKernel::kFlash : AttentionKernel::kTiled;
 }
 
-// Devices and releases (9.18.1 is 91801) whose backward pass over conversations laid end to end is
-// not known to be wrong: that of sm_8x ignores strides, that of sm_12x gives wrong gradients, and
-// before 9.18.1 Hopper's reads scratch that nothing wrote.
+// Returns true if cuDNN is known to compute the backward pass of packed conversations correctly
+// (9.18.1 is 91801). On sm_8x it ignores strides, on sm_12x its gradients are wrong, and on Hopper,
+// versions before 9.18.1 read uninitialised scratch memory.
 constexpr bool cudnn_is_right(int capability, int64_t version) {
   return (capability == 9 || capability == 10) && version >= 91801;
 }
 
-// Bytes of scratch of cuDNN's backward pass for each element of the queries: of every conversation
-// as if it were the longest, or of every token where it is told their number. It is told where that
-// is less, which with grouped heads it never is within the limit.
+// Scratch memory of cuDNN's backward pass [bytes per query element of a token]. cuDNN pads each
+// conversation to the longest, or, if it gets the token count, allocates per token. We pass the
+// token count if that needs less memory; with grouped heads it never does within the limit.
 struct CudnnScratch {
   int64_t bytes = 0;
   bool by_tokens = false;
@@ -46,23 +47,24 @@ constexpr CudnnScratch cudnn_scratch(int64_t padded_tokens, int64_t tokens, bool
   return padded_tokens <= 3 * tokens ? CudnnScratch{4 * padded_tokens, false}
                                      : CudnnScratch{12 * tokens, true};
 }
-// The most that it may take, in all: flash attention computes what is above. cuDNN asks for up to
-// 0.4% more than the elements come to.
+// Returns the limit for cuDNN's scratch memory in bytes; above it, flash attention is used. cuDNN
+// asks for up to 0.4% more than the formula.
 constexpr int64_t cudnn_workspace_limit(int64_t tokens, int64_t num_heads,
                                         int64_t num_key_value_heads, int64_t head_dim) {
   const int64_t elements = tokens * num_heads * head_dim;
   return (num_heads == num_key_value_heads ? 16 : 32) * (elements + elements / 100) + (1 << 20);
 }
 
-// The widest head of the tiled kernels.
+// Largest head size of the tiled kernels.
 inline constexpr int64_t kTiledMaxHeadDim = 256;
-// Conversations of one launch: the y axis of its grid.
+// Most conversations of one launch, which are the y axis of the grid.
 inline constexpr int64_t kTiledMaxConversations = 65535;
-// Width that the tiled kernels compute a head with: 64, 128 or 256.
+// Returns the padded head size of the tiled kernels: 64, 128 or 256.
 constexpr int tiled_head_dim(int64_t head_dim) {
   return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
-// Tokens of one tile at that width; keeps a block's shared memory below 99 KiB.
+// Returns the tokens per tile for a padded head size. The shared memory of a block stays below 99
+// KiB.
 constexpr int tiled_rows(int padded_head_dim) { return padded_head_dim <= 128 ? 32 : 16; }
 
 }  // namespace fastsft::cuda

@@ -14,7 +14,7 @@ namespace {
 using cpu::AttentionScratch;
 using cpu::HeadView;
 
-// Places of the heads of a packed batch.
+// Positions of the heads in a row of qkv.
 struct Heads {
   int64_t num_heads, num_key_value_heads, head_dim;
 
@@ -49,8 +49,8 @@ void check_boundaries(const at::Tensor& cu_seqlens, int64_t tokens, int64_t max_
                     longest, " tokens, max_seqlen is ", max_seqlen);
 }
 
-// Calls work(conversation, key/value head, scratch) for all of them, in parallel. Threads split by
-// head first, so that each meets every length.
+// Calls work(conversation, key/value head, scratch) for every pair, in parallel. The head is the
+// outer index, so each thread gets conversations of all lengths.
 template <typename Work>
 void for_each_key_head(const at::Tensor& cu_seqlens, const Heads& heads, const Work& work) {
   const int32_t* at = cu_seqlens.data_ptr<int32_t>();

@@ -14,7 +14,7 @@
 namespace fastsft {
 namespace {
 
-// Without a word from the caller the longest conversation may be the whole batch.
+// Returns the caller's bound for the conversation lengths, or the token count if there is none.
 int64_t longest(const at::Tensor& qkv, int64_t max_seqlen) {
   return max_seqlen == 0 ? qkv.size(0) : max_seqlen;
 }

@@ -5,8 +5,8 @@
 namespace fastsft::cuda {
 namespace {
 
-// What the online softmax keeps for the rows of one thread: the largest score, the sum of the
-// exponentials of this thread's columns, and the unnormalised output.
+// State of the online softmax for a thread's rows: the largest score, the sum of exponentials over
+// the thread's columns, and the unnormalised output.
 template <int kDim>
 struct Progress {
   using Tile = Tiling<kDim>;
@@ -14,7 +14,7 @@ struct Progress {
   typename Tile::Rows out;
 };
 
-// Over the 16 threads that share rows.
+// These reductions run over the 16 threads that share rows.
 __device__ float row_max(float value) {
 #pragma unroll
   for (int offset = 8; offset > 0; offset /= 2)
@@ -27,8 +27,9 @@ __device__ float row_add(float value) {
   return value;
 }
 
-// Scores of queries from `query` on and keys from `key` on become probabilities up to the factor
-// that later tiles settle. `highest` begins finite, so that a tile without a visible key adds zero.
+// Replaces the scores of a tile by probabilities, up to a factor that later tiles correct. The tile
+// begins at `query` and `key`. `highest` starts finite, so that a tile without visible keys adds
+// zero.
 template <int kDim>
 __device__ void softmax_tile(const AttentionArgs& args, int64_t query, int64_t key,
                              typename Tiling<kDim>::Scores& scores, Progress<kDim>& progress,
@@ -78,7 +79,7 @@ __device__ void finish(const AttentionArgs& args, const Conversation& c, int64_t
   store_rows<kDim>(progress.out, first, c.length, args.head_dim, args.out_row(), to);
 }
 
-// A block takes one tile of queries of one head. Keys and values share a buffer.
+// Computes the output of one query tile of one head per block. Keys and values share a buffer.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(128) forward_kernel(AttentionArgs args, T* out, float* lse) {
   using Tile = Tiling<kDim>;
@@ -100,13 +101,13 @@ __global__ void __launch_bounds__(128) forward_kernel(AttentionArgs args, T* out
   for (int i = 0; i < Tile::kOwnRows; ++i) progress.highest[i] = -FLT_MAX;
   const int64_t low = args.window == 0 ? 0 : max(int64_t{0}, first - args.window + 1);
   for (int64_t key = low / Tile::kRows * Tile::kRows; key <= first; key += Tile::kRows) {
-    __syncthreads();  // the last tile of values has been read
+    __syncthreads();  // wait until the previous value tile has been read
     load_tile<kDim>(keys, args.row(), key, c.length, dim, other);
     __syncthreads();
     typename Tile::Scores scores;
     dot_tiles<kDim>(queries, other, scores);
     softmax_tile<kDim>(args, first, key, scores, progress, probabilities);
-    __syncthreads();  // the keys have been read
+    __syncthreads();  // wait until the keys have been read
     load_tile<kDim>(values, args.row(), key, c.length, dim, other);
     __syncthreads();
     add_product<kDim, false>(probabilities, other, progress.out);

@@ -7,8 +7,8 @@
 
 namespace fastsft::cuda {
 
-// How 128 threads share tiles of kRows tokens. Thread (x, y) of 16 x 8 owns rows
-// y * kOwnRows + i, columns x + 16 * j of a tile of scores, and elements x + 16 * k of a head.
+// The division of a tile of kRows tokens among 128 threads. Thread (x, y) of 16 x 8 owns rows y *
+// kOwnRows + i, the columns x + 16 * j of a score tile, and the elements x + 16 * k of a head.
 template <int kDim>
 struct Tiling {
   static constexpr int kThreads = 128;
@@ -16,7 +16,7 @@ struct Tiling {
   static constexpr int kOwnRows = kRows / 8;
   static constexpr int kOwnColumns = kRows / 16;
   static constexpr int kOwnDims = kDim / 16;
-  // One more than the width: neighbouring rows begin in different banks.
+  // A stride of width + 1 puts neighbouring rows into different banks.
   static constexpr int kStride = kDim + 1;
   static constexpr int kScoreStride = kRows + 1;
   static constexpr int kTileFloats = kRows * kStride;
@@ -29,7 +29,7 @@ struct Tiling {
   __device__ static int own_column(int j) { return static_cast<int>(threadIdx.x) % 16 + 16 * j; }
 };
 
-// One conversation as a block of the grid sees it.
+// The conversation of this thread block.
 struct Conversation {
   int64_t begin, length;
 
@@ -41,8 +41,8 @@ __device__ inline bool visible(int64_t query, int64_t key, int64_t window) {
   return key <= query && (window == 0 || query - key < window);
 }
 
-// Rows [first, first + kRows) of one head into shared memory; zeros past `length` rows and past
-// the head's width.
+// Loads rows [first, first + kRows) of one head into shared memory. Rows from `length` on and
+// columns beyond the head are zero.
 template <int kDim, typename T>
 __device__ void load_tile(const T* head, int64_t row, int64_t first, int64_t length, int head_dim,
                           float* tile) {
@@ -54,7 +54,7 @@ __device__ void load_tile(const T* head, int64_t row, int64_t first, int64_t len
   }
 }
 
-// scores[i][j] = the dot product of own row i of `a` and own column j of `b`.
+// Computes scores[i][j], the dot product of own row i of `a` and own column j of `b`.
 template <int kDim>
 __device__ void dot_tiles(const float* a, const float* b, typename Tiling<kDim>::Scores& scores) {
   using Tile = Tiling<kDim>;
@@ -79,7 +79,7 @@ __device__ void dot_tiles(const float* a, const float* b, typename Tiling<kDim>:
   }
 }
 
-// q k^T becomes the scores that the softmax takes; `slopes` the derivatives of that.
+// Applies scale and softcap to q k^T; `slopes` receives the derivatives.
 template <int kDim>
 __device__ void scale_scores(const AttentionArgs& args, typename Tiling<kDim>::Scores& scores,
                              typename Tiling<kDim>::Scores& slopes) {
@@ -104,7 +104,7 @@ __device__ void scale_scores(const AttentionArgs& args, typename Tiling<kDim>::S
   }
 }
 
-// sums += scores x tile: own row i takes row own_row(i) of `scores`, or its column when
+// Adds scores x tile to `sums`. Own row i uses row own_row(i) of `scores`, or the column if
 // `transposed`.
 template <int kDim, bool transposed>
 __device__ void add_product(const float* scores, const float* tile,
@@ -127,7 +127,8 @@ __device__ void add_product(const float* scores, const float* tile,
   }
 }
 
-// Own rows of a tile of one head, those inside the conversation, times factor[i].
+// Stores this thread's rows of a tile, multiplied by factor[i], if they are inside the
+// conversation.
 template <int kDim, typename T>
 __device__ void store_rows(const typename Tiling<kDim>::Rows& rows, int64_t first, int64_t length,
                            int head_dim, int64_t row, T* head) {
@@ -144,7 +145,7 @@ __device__ void store_rows(const typename Tiling<kDim>::Rows& rows, int64_t firs
   }
 }
 
-// Calls launch<T, kDim>() for the dtype and the padded width of a head.
+// Calls launch<T, kDim>() for the dtype and the padded head size.
 template <typename Launch>
 void dispatch_head(Dtype dtype, int head_dim, const Launch& launch) {
   const int dim = tiled_head_dim(head_dim);
@@ -159,9 +160,9 @@ void dispatch_head(Dtype dtype, int head_dim, const Launch& launch) {
   dispatch(dtype, of_dtype);
 }
 
-// A block for every tile of the longest conversation, conversation, and head; those past the end of
-// a shorter conversation return at once. The x axis is that of tiles: it holds 2^31 - 1, y and z
-// hold 65,535.
+// Returns a grid with one block per tile of the longest conversation, conversation and head. Blocks
+// past the end of a shorter conversation return immediately. Tiles are on the x axis, which allows
+// 2^31 - 1 blocks; y and z allow 65,535.
 template <int kDim>
 dim3 attention_grid(const AttentionArgs& args, int heads) {
   constexpr int kRows = Tiling<kDim>::kRows;
@@ -169,7 +170,7 @@ dim3 attention_grid(const AttentionArgs& args, int heads) {
               static_cast<unsigned>(args.conversations), static_cast<unsigned>(heads));
 }
 
-// More than 48 KiB of shared memory must be asked for.
+// Raises the kernel's limit for dynamic shared memory, which is 48 KiB by default.
 template <typename Kernel>
 void allow_shared_memory(Kernel kernel, int bytes) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

@@ -9,9 +9,9 @@
 namespace fastsft::cpu {
 namespace {
 
-constexpr int64_t kQueryRows = 48;  // a multiple of the block heights of tile_gemm
+constexpr int64_t kQueryRows = 48;  // a multiple of tile_gemm's block heights
 
-// rows [first, first + count) of a head as float32, row-major with padded columns.
+// Loads rows [first, first + count) of a head as float32, row-major with padded columns.
 template <typename T>
 void load_rows(HeadView<const T> from, int64_t first, int64_t count, std::vector<float>& to) {
   const int64_t width = pad_columns(from.head_dim);
@@ -23,7 +23,7 @@ void load_rows(HeadView<const T> from, int64_t first, int64_t count, std::vector
   }
 }
 
-// [head_dim, padded length]
+// Loads a head transposed: [head_dim, padded length].
 template <typename T>
 void load_transposed(HeadView<const T> from, std::vector<float>& to) {
   const int64_t width = pad_columns(from.length);
@@ -44,8 +44,8 @@ void store_rows(const float* rows, int64_t count, HeadView<T> to, int64_t first)
   }
 }
 
-// The query rows [first, first + count) of a block and the keys [begin, end) that any of them sees;
-// `begin` at a multiple of kTileColumns.
+// The query rows [first, first + count) of a block, and the keys [begin, end) that at least one of
+// these rows sees. `begin` is a multiple of kTileColumns.
 struct Block {
   int64_t first, count, begin, end;
 
@@ -58,7 +58,7 @@ Block block_at(int64_t first, int64_t length, const ScoreRule& rule) {
   return {first, count, begin, first + count};
 }
 
-// scores[i, j] = row i of `rows` times column j of `transposed`, for the keys j of the block.
+// Computes scores[i, j] = row i of `rows` times column j of `transposed`, for the block's keys j.
 void row_products(const Block& block, const std::vector<float>& rows,
                   const std::vector<float>& transposed, int64_t head_dim, int64_t length,
                   std::vector<float>& scores) {
@@ -75,7 +75,7 @@ void row_products(const Block& block, const std::vector<float>& rows,
              .accumulate = false});
 }
 
-// to[i] = sum over the keys j of the block of weights[i, j] rows[j]
+// Computes to[i] = sum over the block's keys j of weights[i, j] rows[j].
 void weighted_rows(const Block& block, const std::vector<float>& weights, int64_t ld,
                    const std::vector<float>& rows, int64_t width, std::vector<float>& to) {
   to.resize(static_cast<size_t>(kQueryRows * width));
@@ -92,7 +92,7 @@ void weighted_rows(const Block& block, const std::vector<float>& weights, int64_
              .accumulate = false});
 }
 
-// to[j] += sum over the rows i of weights[i, j] rows[i], for the keys j of the block
+// Adds the sum over rows i of weights[i, j] rows[i] to to[j], for the block's keys j.
 void add_transposed_product(const Block& block, const std::vector<float>& weights, int64_t ld,
                             const std::vector<float>& rows, int64_t width, std::vector<float>& to) {
   tile_gemm({.m = block.num_keys(),
@@ -108,14 +108,14 @@ void add_transposed_product(const Block& block, const std::vector<float>& weight
              .accumulate = true});
 }
 
-// A row of scores: the keys [begin, end) are visible, the rest of the block's become 0.
+// Sets the scores of the block's keys outside [begin, end) to 0; these keys are not visible.
 void clear_hidden(const Block& block, int64_t begin, int64_t end, float* row) {
   std::fill(row + block.begin, row + begin, 0.0f);
   std::fill(row + end, row + block.end, 0.0f);
 }
 
-// Bounds a row of scores in place, and leaves in `slopes` the factors of its gradient. Returns what
-// is still to be multiplied by.
+// Applies the softcap to a row of scores in place, and writes the derivatives to `slopes`. Returns
+// the factor by which the row must still be multiplied.
 float capped_scale(float* row, int64_t count, const ScoreRule& rule, float* slopes) {
   if (rule.softcap == 0) return rule.scale;
   cap_row(row, count, rule.scale, rule.softcap, slopes);

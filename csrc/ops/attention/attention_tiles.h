@@ -5,7 +5,7 @@
 
 namespace fastsft::cpu {
 
-// The heads of one conversation inside a packed batch: token t's row begins at data + t * stride.
+// The heads of one conversation in a packed batch. Token t's row begins at data + t * stride.
 template <typename T>
 struct HeadView {
   T* data;
@@ -14,8 +14,8 @@ struct HeadView {
   int64_t head_dim;
 };
 
-// Scores are multiplied by `scale`, then bounded by `softcap`, 0: not; token i sees the last
-// `window` tokens up to itself, 0: all.
+// The rule for scores: multiply by `scale`, then apply `softcap` (0: none). Token i sees the last
+// `window` tokens up to itself (0: unlimited).
 struct ScoreRule {
   float scale;
   int64_t window;
@@ -24,22 +24,23 @@ struct ScoreRule {
   int64_t first_visible(int64_t i) const { return window > 0 && i >= window ? i - window + 1 : 0; }
 };
 
-// Scratch of one thread, kept between calls.
+// Scratch memory of one thread, reused between calls.
 struct AttentionScratch {
   std::vector<float> keys, keys_transposed, values, values_transposed;
   std::vector<float> queries, grad_rows, out_rows;
   std::vector<float> scores, slopes, grad_scores, grad_queries, grad_keys, grad_values;
 };
 
-// Causal attention of one query head of one conversation; formulas in ops/attention/attention.h.
-// `load_keys` prepares a key/value head once for all query heads that read it.
+// Computes causal attention for one query head of one conversation (formulas:
+// ops/attention/attention.h). `load_keys` prepares a key/value head once for all its query heads.
 template <typename T>
 void load_keys(HeadView<const T> keys, HeadView<const T> values, bool backward,
                AttentionScratch& scratch);
 template <typename T>
 void attention_head(HeadView<const T> queries, ScoreRule rule, HeadView<T> out, float* lse,
                     AttentionScratch& scratch);
-// Adds to scratch.grad_keys and scratch.grad_values [length, padded head_dim]; writes grad_queries.
+// Adds to scratch.grad_keys and scratch.grad_values [length, padded head_dim]; overwrites
+// grad_queries.
 template <typename T>
 void attention_head_backward(HeadView<const T> grad_out, HeadView<const T> queries,
                              HeadView<const T> out, const float* lse, ScoreRule rule,

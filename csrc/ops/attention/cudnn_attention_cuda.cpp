@@ -27,8 +27,8 @@ namespace {
 
 int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// Few shapes for all micro-batches of a run: each is compiled once. Conversations above the number
-// are empty, and their blocks of threads end at once.
+// Rounds a micro-batch's shape up, so that a run has few shapes and compiles each once. Added
+// conversations are empty, and their thread blocks end immediately.
 CudnnShape shape_for(int64_t tokens, int64_t conversations, int64_t head_dim,
                      const AttentionShape& shape) {
   const int64_t step = conversations <= 8 ? 1 : conversations <= 64 ? 8 : 32;
@@ -46,7 +46,7 @@ CudnnShape shape_for(int64_t tokens, int64_t conversations, int64_t head_dim,
   return result;
 }
 
-// Before anything is compiled, by the formula.
+// Checks the scratch memory limit by formula, before anything is compiled.
 bool is_within_limit(const CudnnShape& shape, int64_t tokens) {
   const bool grouped = shape.num_heads != shape.num_key_value_heads;
   const int64_t padded = shape.conversations * shape.longest;
@@ -54,11 +54,11 @@ bool is_within_limit(const CudnnShape& shape, int64_t tokens) {
          cudnn_workspace_limit(tokens, shape.num_heads, shape.num_key_value_heads, shape.head_dim);
 }
 
-// What is compiled stays until the process ends; a shape that cuDNN refused stays refused.
+// Compiled plans, kept until the process ends. A shape that cuDNN has refused is not tried again.
 class PlanCache {
  public:
   static PlanCache& instance() {
-    static auto* const cache = new PlanCache;  // never destroyed: cuDNN is unloaded before statics
+    static auto* const cache = new PlanCache;  // leaked: cuDNN is unloaded before statics
     return *cache;
   }
   const CudnnPlan* find(int device, CudnnPass pass, const CudnnShape& shape) {
@@ -95,10 +95,10 @@ int capability_of(const at::Tensor& tensor) {
   return capability;
 }
 
-// Entries of CudnnBuffers on the device.
+// Device tensors for the lists in CudnnBuffers.
 struct Lists {
   at::Tensor lengths;  // [conversations]
-  // [3, conversations + 1]: of rows, of rows of the result, of lse; each begins at 16 bytes.
+  // Offsets of the rows of qkv, out and lse, [3, conversations + 1]. Each list is 16-byte aligned.
   at::Tensor offsets;
 };
 
@@ -181,9 +181,8 @@ void cudnn_attention_backward(const CudnnPlan& backward, const at::Tensor& grad_
 
 namespace {
 
-// The scratch of cuDNN's plans for such a micro-batch on a device with the properties
-// `device_json`, in bytes: forward, backward, and 1 where that is within the limit. For tests on
-// machines without one.
+// Returns the scratch memory of cuDNN's plans for such a micro-batch [bytes]: forward, backward,
+// and 1 if it is within the limit. `device_json` has the device properties, so tests need no GPU.
 std::vector<int64_t> plan_cudnn_attention(int64_t tokens, int64_t conversations, int64_t max_seqlen,
                                           int64_t num_heads, int64_t num_key_value_heads,
                                           int64_t head_dim, int64_t window,

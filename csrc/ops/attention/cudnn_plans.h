@@ -6,31 +6,32 @@
 #include <stdexcept>
 #include <string>
 
-struct cudnnContext;  // cudnnHandle_t points to one
+struct cudnnContext;  // the type that cudnnHandle_t points to
 
 namespace fastsft::cuda {
 
-// What cuDNN compiles attention for: conversations of a micro-batch laid end to end. One plan
-// serves all micro-batches with no more conversations, none of them longer.
+// The shape for which cuDNN compiles attention over packed conversations. A plan also serves
+// micro-batches with fewer or shorter conversations.
 struct CudnnShape {
   int64_t conversations = 0, longest = 0;
-  // Tokens of the micro-batch, by which the scratch of backward goes; 0: it goes by
-  // conversations * longest. Forward does not know them.
+  // Tokens of the micro-batch, if backward's scratch memory is allocated per token; 0 if it is
+  // allocated for conversations * longest. Always 0 in forward.
   int64_t tokens = 0;
   int64_t num_heads = 0, num_key_value_heads = 0, head_dim = 0;
-  int64_t window = 0;  // 0: all
+  int64_t window = 0;  // 0: unlimited
   float scale = 1;
-  bool half = false;  // float16, else bfloat16
+  bool half = false;  // float16; otherwise bfloat16
 
   auto operator<=>(const CudnnShape&) const = default;
-  // Elements of a token: query, key and value; attention's result.
+  // Elements per token of qkv, and of the attention output.
   int64_t row() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }
   int64_t out_row() const { return num_heads * head_dim; }
 };
 
-// Memory of one call, on the device. The four lists of int32 have an entry for each of the shape's
-// conversations, offsets one more: elements before its first token. Those that a micro-batch lacks
-// are empty, at its end.
+// Device memory of one call. The four int32 lists have an entry per conversation of the shape;
+// offsets have an additional entry at the end. An offset counts the elements before a
+// conversation's first token. If the micro-batch has fewer conversations, the remaining entries are
+// empty conversations.
 struct CudnnBuffers {
   void *qkv, *out;
   float* lse;  // [tokens, num_heads]
@@ -39,13 +40,13 @@ struct CudnnBuffers {
   void* workspace;
 };
 
-// cuDNN has no kernel for a shape, or cannot be used; what it said.
+// Thrown if cuDNN has no kernel for a shape or cannot be used; what() is cuDNN's own message.
 struct CudnnRefusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where a plan is made: on the device of a handle, or by its properties alone, as
-// cudnnBackendGetAttribute(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) writes them.
+// The device for which a plan is compiled: the device of a handle, or a description as
+// cudnnBackendGetAttribute(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) returns it.
 struct CudnnTarget {
   cudnnContext* handle = nullptr;
   std::string device_json = {};
@@ -53,11 +54,11 @@ struct CudnnTarget {
 
 enum class CudnnPass { kForward, kBackward };
 
-// Attention or its gradient in bfloat16 or float16 by cuDNN, compiled for one shape. Queries, keys
-// and values are read, and their gradients written, where they are in the fused rows.
+// cuDNN's attention, or its gradient, in bfloat16 or float16, compiled for one shape. It reads and
+// writes queries, keys and values directly in the fused rows.
 class CudnnPlan {
  public:
-  // Seconds of compiling. CudnnRefusal.
+  // Compiles the plan, which takes seconds. Throws CudnnRefusal.
   CudnnPlan(CudnnPass pass, const CudnnShape& shape, const CudnnTarget& target);
   ~CudnnPlan();
 

@@ -45,8 +45,8 @@ Tensor list_of_int32(Graph& graph, Id id, int64_t entries) {
                           .set_data_type(fe::DataType_t::INT32));
 }
 
-// Dimensions, strides and offsets of what a graph reads and writes: [conversation, head, token,
-// element]. The stride of conversations is not read: offsets say where they begin.
+// Dimensions, strides and offsets of a graph's inputs and outputs: [conversation, head, token,
+// element]. cuDNN ignores the conversation stride, because the offsets give each beginning.
 class Layout {
  public:
   Layout(Graph& graph, const CudnnShape& shape)
@@ -81,7 +81,7 @@ class Layout {
 
  private:
   struct Rows {
-    int64_t heads, width, stride;  // of a row: of heads next to each other
+    int64_t heads, width, stride;  // heads per row, elements per head, elements per row
   };
   void place(Tensor_attributes& tensor, Id id, const Rows& rows, const Tensor& offsets) const {
     tensor.set_uid(id)
@@ -91,8 +91,8 @@ class Layout {
   }
 
   CudnnShape shape_;
-  // Those of queries, keys and values are one list in memory; as one tensor of the graph it would
-  // be untried.
+  // Queries, keys and values share one list of offsets in memory. Each has its own graph tensor,
+  // because a shared tensor is untested in cuDNN.
   Tensor query_lengths_, key_lengths_, queries_, keys_, values_, out_rows_, lse_rows_;
 };
 
@@ -103,7 +103,7 @@ Tensor input(Graph& graph, const Place& place) {
   return graph.tensor(tensor);
 }
 
-// Token i sees token j of its conversation when i - window < j <= i.
+// Sets the mask: token i sees token j of its conversation if i - window < j <= i.
 template <typename Options>
 void set_options(Options& options, const CudnnShape& shape, const Layout& layout) {
   options.set_attn_scale(shape.scale)
@@ -177,7 +177,7 @@ int64_t compile(Graph& graph, CudnnPass pass, const CudnnShape& shape, const Cud
 
 using Pointers = std::unordered_map<int64_t, void*>;
 
-// In the fused rows keys come after the queries, values after the keys.
+// Adds the pointers to the three parts of the fused rows: queries, keys, values.
 void add_heads(Pointers& to, void* rows, const CudnnShape& shape, Id query, Id key, Id value) {
   constexpr int64_t kItemsize = 2;
   auto* const bytes = static_cast<char*>(rows);

@@ -9,7 +9,7 @@
 namespace fastsft::cuda {
 namespace {
 
-// Views of the fused rows: [tokens, heads, head_dim].
+// Views of the fused rows, each [tokens, heads, head_dim].
 struct Heads {
   at::Tensor query, key, value;
 };
@@ -27,11 +27,11 @@ at::Tensor as_heads(const at::Tensor& rows, const AttentionShape& shape) {
   return rows.view({rows.size(0), shape.num_heads, rows.size(1) / shape.num_heads});
 }
 
-// With queries of one token flash takes a layout of its own for grouped heads, which supposes that
-// no conversation is empty and orders lse otherwise: a longest one of two tokens avoids it.
+// Returns the longest conversation, at least 2. With one query token, flash uses a special layout
+// for grouped heads that forbids empty conversations and orders lse differently.
 int64_t longest(const AttentionShape& shape) { return std::max<int64_t>(shape.max_seqlen, 2); }
 
-// Flash counts the tokens to the left of a query; ours counts the query too.
+// Converts the window: flash does not count the query itself, our window does.
 std::optional<int64_t> window_left(const AttentionShape& shape) {
   return shape.window == 0 ? std::nullopt : std::optional(shape.window - 1);
 }
@@ -57,7 +57,7 @@ void flash_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& cu_seqlens, const AttentionShape& shape,
                               const at::Tensor& grad_qkv) {
   const Heads heads = heads_of(qkv, shape), grads = heads_of(grad_qkv, shape);
-  // The seed and offset of a dropout that does not happen.
+  // Required arguments for dropout, which is off.
   const auto words = qkv.options().dtype(at::kUInt64);
   const at::Tensor seed = at::empty({2}, words), offset = at::empty({}, words);
   const auto result = at::_flash_attention_backward(

@@ -22,7 +22,7 @@ FASTSFT_INLINE void sum(const T* grad, float* sums, int64_t rows, int64_t width)
   }
 }
 
-// x[i, j] += bias[j] for rows of `width` on one thread.
+// Adds bias[j] to x[i, j] for rows of `width` elements, on one thread.
 FASTSFT_CLONES void add_bias_rows(float* x, const float* bias, int64_t rows, int64_t width) {
   add(x, bias, rows, width);
 }
@@ -35,7 +35,7 @@ FASTSFT_CLONES void add_bias_rows(float16* x, const float16* bias, int64_t rows,
   add(x, bias, rows, width);
 }
 
-// sums[j] += the sum over rows of grad[i, j].
+// Adds the sum over rows of grad[i, j] to sums[j].
 FASTSFT_CLONES void sum_rows(const float* grad, float* sums, int64_t rows, int64_t width) {
   sum(grad, sums, rows, width);
 }

@@ -7,10 +7,10 @@
 namespace fastsft::cuda {
 namespace {
 
-constexpr int kColumns = 32;  // accesses of one block
-constexpr int kRows = 8;      // rows that a block reads at once
+constexpr int kColumns = 32;  // accesses per row of a block
+constexpr int kRows = 8;      // rows that a block reads in parallel
 
-// One block a row.
+// Adds the bias to one row per block.
 template <typename T, int kWidth>
 __global__ void add_kernel(T* x, const T* bias, int64_t width) {
   T* row = x + blockIdx.x * width;

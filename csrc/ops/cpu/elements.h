@@ -30,8 +30,9 @@ FASTSFT_INLINE float float_of(uint32_t bits) {
   return value;
 }
 
-// Exponent and mantissa move to float32's places, the exponent by the difference of the biases, and
-// of what is infinite or NaN to the highest. A subnormal value is the last bits of a sum with 0.5.
+// Converts by shifting exponent and mantissa to float32's positions and rebiasing the exponent.
+// Infinity and NaN get the highest exponent. For a subnormal value, adding 0.5 puts the value into
+// the low mantissa bits, and subtracting 0.5 normalises it.
 FASTSFT_INLINE float to_float(float16 value) {
   const uint32_t bits = value.x;
   const uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7FFFu;
@@ -41,7 +42,7 @@ FASTSFT_INLINE float to_float(float16 value) {
 }
 
 FASTSFT_INLINE void store(float* to, float value) { *to = value; }
-// Round to nearest even; NaN keeps a quiet bit. Without a branch, so that loops vectorise.
+// Rounds to nearest even; NaN becomes a quiet NaN. The code has no branches, so loops vectorise.
 FASTSFT_INLINE void store(bfloat16* to, float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -49,8 +50,9 @@ FASTSFT_INLINE void store(bfloat16* to, float value) {
   const uint32_t quiet = (bits >> 16) | 0x40u;
   to->x = static_cast<uint16_t>(value == value ? rounded : quiet);
 }
-// The same rule. A sum with a power of two whose last bit is the result's rounds a subnormal value,
-// integer arithmetic a normal one; what is 65,520 or more becomes infinite.
+// Rounds to nearest even; NaN becomes a quiet NaN. Integer arithmetic rounds normal values.
+// Subnormal values are rounded by adding 0.5, whose last mantissa bit has the value of the result's
+// last bit. Values from 65,520 on become infinite.
 FASTSFT_INLINE void store(float16* to, float value) {
   const uint32_t all = bits_of(value), bits = all & 0x7FFFFFFFu;
   const uint32_t normal = (bits - (112u << 23) + 0xFFFu + ((bits >> 13) & 1u)) >> 13;
@@ -61,7 +63,7 @@ FASTSFT_INLINE void store(float16* to, float value) {
   to->x = static_cast<uint16_t>((all >> 16 & 0x8000u) | result);
 }
 
-// Calls run<T>() for a dtype that `check_compute_dtype` lets through.
+// Calls run<T>() for a dtype that `check_compute_dtype` accepts.
 template <typename Run>
 void dispatch(c10::ScalarType dtype, const Run& run) {
   if (dtype == c10::ScalarType::Float)

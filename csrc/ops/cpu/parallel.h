@@ -8,8 +8,8 @@
 
 namespace fastsft::cpu {
 
-// Row kernels split their rows over the threads of torch; below this many elements one thread is
-// faster.
+// Elements per task when row kernels divide rows among torch's threads; with fewer elements, one
+// thread is faster.
 inline constexpr int64_t kElementsPerTask = 16384;
 
 inline int64_t rows_per_task(int64_t row_elements) {
@@ -17,12 +17,12 @@ inline int64_t rows_per_task(int64_t row_elements) {
   return rows > 0 ? rows : 1;
 }
 
-// to = beta * to + the sum over rows [0, rows) of what `add` adds to its part.
+// to = beta * to + the sum over rows [0, rows), where `add` computes partial sums.
 //   add(begin, end, part): adds the rows [begin, end) to `part`, floats shaped like `to`.
-// One part a thread, added up in their order: deterministic for a given number of threads. `to` is
-// contiguous float32; with beta = 0 what it held does not matter.
+// Each thread has one part, and the parts are added in order, so the result is deterministic for a
+// given thread count. `to` is contiguous float32; if beta is 0, its old content is ignored.
 using AddRows = std::function<void(int64_t begin, int64_t end, float* part)>;
-// What it takes of `Scratch`, in floats.
+// Returns the number of floats that sum_row_parts takes from `Scratch`.
 int64_t row_parts_floats(int64_t size, int64_t threads);
 void sum_row_parts(int64_t rows, const at::Tensor& to, float beta, const AddRows& add);
 

@@ -4,16 +4,16 @@
 
 namespace fastsft::cpu {
 
-// float32 memory that one op of this thread uses while it runs: what was lent, where that is
-// enough, else its own. Ops that hold some call no other op that does. A copy takes from the same
-// memory, from the same place on.
+// float32 scratch memory for one op on the current thread: the memory that ScratchLoan lends if it
+// is large enough, otherwise a new allocation. An op that holds a Scratch must not call another op
+// that makes one. A copy continues at the same position in the same memory.
 class Scratch {
  public:
   explicit Scratch(int64_t numel);
 
-  // The next part of it, with any content.
+  // Returns the next `sizes` floats, uninitialised.
   at::Tensor take(at::IntArrayRef sizes);
-  // `from` in float32, its rows or columns as close to each other as they are there.
+  // Returns a float32 copy of `from`, contiguous by rows or by columns like `from`.
   at::Tensor widened(const at::Tensor& from);
 
  private:
@@ -21,8 +21,8 @@ class Scratch {
   int64_t used_ = 0;
 };
 
-// Lends `floats` (1-D float32) to the ops that this thread calls from here to the end of the scope,
-// so that they allocate nothing.
+// Lends `floats` (1-D float32) to the ops that this thread calls within the scope, so that they
+// need not allocate.
 class ScratchLoan {
  public:
   explicit ScratchLoan(at::Tensor floats);

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Kernels are written as plain loops and compiled once per instruction set; the loader picks one.
-// A cloned function must not be a template and must call always-inline functions only.
+// Kernels are plain loops that are compiled once per instruction set; the loader selects one
+// version. A cloned function must not be a template, and must call only always-inline functions.
 #if defined(__x86_64__)
 #define FASTSFT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -14,8 +14,8 @@
 
 namespace fastsft::cpu {
 
-// e^x to 2 ulp for x in [-87.3, 88.3], clamped outside; a loop over it vectorises.
-// Cody-Waite reduction by ln 2 in two parts, then the polynomial of Cephes expf.
+// Computes e^x to 2 ulp for x in [-87.3, 88.3]; x is clamped to this range. Loops over it
+// vectorise. Uses Cody-Waite reduction by ln 2 in two parts, then the polynomial of Cephes expf.
 FASTSFT_INLINE float exp_approx(float x) {
   constexpr float kRoundToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to nearest
   x = x < -87.3f ? -87.3f : x;
@@ -33,7 +33,7 @@ FASTSFT_INLINE float exp_approx(float x) {
   p = p * (r * r) + r + 1.0f;
   uint32_t bits;
   std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits + 127u) << 23;  // the low bits of `shifted` hold n; the others leave by the shift
+  bits = (bits + 127u) << 23;  // the low bits of `shifted` hold n; the shift drops all others
   float scale;
   std::memcpy(&scale, &bits, sizeof scale);
   return p * scale;
@@ -41,8 +41,8 @@ FASTSFT_INLINE float exp_approx(float x) {
 
 FASTSFT_INLINE float sigmoid_approx(float x) { return 1.0f / (1.0f + exp_approx(-x)); }
 
-// tanh to 3 ulp, NaN for NaN; a loop over it vectorises. Near zero the polynomial of Cephes tanhf,
-// elsewhere 1 - 2 / (e^2|x| + 1).
+// Computes tanh to 3 ulp; NaN gives NaN. Loops over it vectorise. Uses the polynomial of Cephes
+// tanhf near zero, and 1 - 2 / (e^2|x| + 1) elsewhere.
 FASTSFT_INLINE float tanh_approx(float x) {
   const float size = x < 0 ? -x : x, square = x * x;
   float p = -5.70498872745e-3f;

@@ -22,7 +22,7 @@ FASTSFT_INLINE float plain_sum(const float* row, int64_t count) {
   return result;
 }
 
-// row = exp(scale * row - shift); returns the sum.
+// Sets row = exp(scale * row - shift); returns the sum.
 FASTSFT_INLINE float exponentials(float* row, int64_t count, float scale, float shift) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -49,7 +49,7 @@ FASTSFT_INLINE void cap(float* row, int64_t count, float scale, float bound) {
 FASTSFT_CLONES double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
                                         float smoothing, bool gradient) {
   const float highest = maximum(logits, vocab), at_target = logits[target];
-  // A maximum passes over NaN, a sum does not: the sum also carries the mean for smoothing.
+  // The maximum ignores NaN, but this sum does not. It also gives the mean for label smoothing.
   const float mean = plain_sum(logits, vocab) / static_cast<float>(vocab);
   const float sum = exponentials(logits, vocab, 1.0f, highest);
   const double log_sum = static_cast<double>(highest) + std::log(static_cast<double>(sum));

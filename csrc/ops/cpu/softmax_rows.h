@@ -4,23 +4,25 @@
 
 namespace fastsft::cpu {
 
-// The loss of one row of logits (see ops/linear_cross_entropy/linear_cross_entropy.h), times
-// `weight`. With `gradient`, the row is overwritten by d loss / d logits; otherwise its content is
-// lost.
+// Returns `weight` times the loss of one row of logits
+// (ops/linear_cross_entropy/linear_cross_entropy.h). With `gradient`, overwrites the row with d
+// loss / d logits; otherwise the row's content is undefined afterwards.
 double cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
                          float smoothing, bool gradient);
-// The same of softcap * tanh(logits / softcap); the gradient is that of the logits.
+// Does the same for softcap * tanh(logits / softcap). The gradient is with respect to the logits
+// before the cap.
 double capped_cross_entropy_row(float* logits, int64_t vocab, int64_t target, float weight,
                                 float smoothing, float softcap, bool gradient);
 
-// row = cap * tanh(scale * row / cap). `slopes` gets d row / d (scale * row), or is null.
+// Sets row = cap * tanh(scale * row / cap). Writes d row / d (scale * row) to `slopes` unless it is
+// null.
 void cap_row(float* row, int64_t count, float scale, float cap, float* slopes);
 
-// Softmax of scale * row[0, count) in place; returns log(sum(exp(scale * row))).
+// Replaces row by the softmax of scale * row[0, count); returns log(sum(exp(scale * row))).
 float softmax_row(float* row, int64_t count, float scale);
-// row = exp(scale * row - log_sum): the probabilities again.
+// Recomputes the probabilities: row = exp(scale * row - log_sum).
 void probabilities_row(float* row, int64_t count, float scale, float log_sum);
-// grad_scores = p * (grad_p - dot) * scale, times `slopes` unless null, written over grad_p.
+// Overwrites grad_p with p * (grad_p - dot) * scale, times `slopes` unless it is null.
 void softmax_backward_row(const float* p, float* grad_p, int64_t count, float dot, float scale,
                           const float* slopes);
 float dot_row(const float* a, const float* b, int64_t count);

@@ -10,7 +10,7 @@ typedef float Lanes
 
 FASTSFT_INLINE Lanes load(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
 
-// One block of kRows x (kVectors * 16) results held in registers.
+// Computes one block of kRows x (kVectors * 16) results in registers.
 template <int kRows, int kVectors>
 FASTSFT_INLINE void block(const TileGemm& g, int64_t row, int64_t column) {
   Lanes sums[kRows][kVectors];
@@ -57,7 +57,7 @@ FASTSFT_INLINE void rows(const TileGemm& g) {
 }  // namespace
 
 #if defined(__x86_64__)
-// Block shapes fill the registers of each instruction set: 32 of 16 floats, 16 of 8 floats.
+// The block shapes fill the vector registers: 32 registers of 16 floats, or 16 of 8 floats.
 __attribute__((target("arch=x86-64-v4"))) static void tile_gemm_v4(const TileGemm& g) {
   rows<12, 2>(g);
 }

@@ -4,16 +4,16 @@
 
 namespace fastsft::cpu {
 
-// Columns of tile operands are padded to a multiple of this.
+// Tile operands have their columns padded to a multiple of kTileColumns.
 inline constexpr int64_t kTileColumns = 16;
 inline int64_t pad_columns(int64_t count) {
   return (count + kTileColumns - 1) / kTileColumns * kTileColumns;
 }
 
-// c[i, j] (+)= sum over k of a(i, k) b[k, j] for i < m, j < n, k < depth, on one thread.
-// a(i, k) = a[i * a_row + k * a_depth], so a transposed left operand costs nothing; b and c have
-// rows of ldb and ldc. n must be a multiple of kTileColumns. For the small products inside
-// attention.
+// A matrix product c[i, j] (+)= sum over k of a(i, k) b[k, j] for i < m, j < n, k < depth, on one
+// thread. a(i, k) = a[i * a_row + k * a_depth], so a transposed left operand costs nothing; b and c
+// have rows of ldb and ldc elements. n must be a multiple of kTileColumns. Used for the small
+// products in attention.
 struct TileGemm {
   int64_t m, n, depth;
   const float* a;

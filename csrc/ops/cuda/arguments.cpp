@@ -17,7 +17,7 @@ uint64_t alignment_of(const at::Tensor& tensor) {
   const auto address = reinterpret_cast<uint64_t>(tensor.data_ptr());
   const int64_t stride = tensor.dim() == 2 && tensor.size(0) > 1 ? tensor.stride(0) : 0;
   const uint64_t bits = 256 | address | static_cast<uint64_t>(stride) * tensor.element_size();
-  return bits & (~bits + 1);  // the lowest one
+  return bits & (~bits + 1);  // the lowest set bit
 }
 
 int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors) {

@@ -18,16 +18,16 @@ inline Dtype dtype_of(const at::Tensor& tensor) {
 
 MasterArgs master_of(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy);
 
-// Elements of one access to rows of `columns` elements of the first tensor's dtype: 16 bytes when
-// the rows of all tensors (those of two dimensions; flat ones are one row) begin at 16-byte
-// addresses, otherwise one element.
+// Returns the elements per memory access for rows of `columns` elements in the first tensor's
+// dtype: 16 bytes if the rows of all tensors begin at 16-byte addresses, otherwise one element. A
+// flat tensor counts as one row.
 int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors);
 
-// Elements that one thread takes at once from flat tensors of several dtypes: 8 when all begin at
-// 16-byte addresses (accesses of 16 bytes, two for float32), otherwise 1.
+// Returns the elements per thread for flat tensors of several dtypes: 8 if all begin at 16-byte
+// addresses, otherwise 1. An access has 16 bytes; float32 needs two.
 int flat_width(std::initializer_list<at::Tensor> tensors);
 
-// The largest power of two up to 256 that divides the address of every row.
+// Returns the largest power of two up to 256 that divides the address of every row.
 uint64_t alignment_of(const at::Tensor& tensor);
 
 }  // namespace fastsft::cuda

@@ -5,7 +5,8 @@ namespace {
 
 constexpr int kSide = 32;
 
-// Thread (x, y) adds rows y, y + 32, ... of one column; then 32 sums are added in order.
+// Sums columns: thread (x, y) adds rows y, y + 32, ... of one column, then the 32 partial sums are
+// added in order.
 __global__ void __launch_bounds__(kSide* kSide)
     column_sums_kernel(const float* parts, int64_t rows, int64_t columns, float beta, float* out) {
   __shared__ float sums[kSide][kSide];

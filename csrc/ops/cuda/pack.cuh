@@ -16,7 +16,7 @@ __device__ inline float to_float(float16 value) { return __half2float(value); }
 __device__ inline void store(float* to, float value) { *to = value; }
 __device__ inline void store(bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
 __device__ inline void store(float16* to, float value) { *to = __float2half_rn(value); }
-// The value as it will be read back from memory.
+// Returns the value after rounding to T, as it will be read back from memory.
 template <typename T>
 __device__ inline float rounded(float value) {
   T stored;
@@ -24,8 +24,8 @@ __device__ inline float rounded(float value) {
   return to_float(stored);
 }
 
-// kWidth neighbours, read and written in one access of kWidth * sizeof(T) bytes, to which the
-// address must be aligned.
+// kWidth neighbouring elements, which are read and written in one access of kWidth * sizeof(T)
+// bytes. The address must be aligned to this size.
 template <typename T, int kWidth>
 struct alignas(kWidth * sizeof(T)) Pack {
   T at[kWidth];
@@ -46,7 +46,7 @@ __device__ inline void store_pack(T* to, const float* values) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
 }
 
-// float32 tables next to T data: kWidth floats in accesses of at most 16 bytes.
+// Loads kWidth floats in accesses of at most 16 bytes, for float32 tables that accompany T data.
 template <int kWidth>
 __device__ inline void load_floats(const float* from, float* values) {
   constexpr int kStep = kWidth < 4 ? kWidth : 4;

@@ -4,12 +4,12 @@
 #include "ops/cuda/access.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
-// What the CUDA kernels decide on the host, as torch.ops.fastsft.plan_*: plain arithmetic that
-// needs no GPU, so tests hold it everywhere.
+// The host-side decisions of the CUDA kernels, as torch.ops.fastsft.plan_*. They are plain
+// arithmetic, so tests on machines without a GPU can check them.
 namespace fastsft {
 namespace {
 
-// Threads of one row, rows of one block, accesses of each thread (0: the wide kernel).
+// Returns threads per row, rows per block, and accesses per thread (0 selects the wide kernel).
 std::vector<int64_t> plan_row(int64_t columns, int64_t width) {
   const cuda::RowPlan plan = cuda::plan_row(columns, static_cast<int>(width));
   return {plan.threads, plan.rows_per_block, plan.packs};
@@ -20,7 +20,7 @@ int64_t plan_access(int64_t columns, int64_t element_size, int64_t alignment) {
                             static_cast<uint64_t>(alignment));
 }
 
-// Rows of one chunk of logits, elements between rows.
+// Returns the rows per chunk of logits, and the stride between rows in elements.
 std::vector<int64_t> plan_logits(int64_t tokens, int64_t vocab) {
   const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
   return {plan.rows, plan.stride};
@@ -32,7 +32,7 @@ bool plan_flash(bool narrow, int64_t head_dim, int64_t alignment, int64_t capabi
                                 static_cast<int>(capability)) == cuda::AttentionKernel::kFlash;
 }
 
-// Width that a head is computed with, tokens of one tile.
+// Returns the padded head size and the tokens per tile.
 std::vector<int64_t> plan_tiles(int64_t head_dim) {
   const int padded = cuda::tiled_head_dim(head_dim);
   return {padded, cuda::tiled_rows(padded)};

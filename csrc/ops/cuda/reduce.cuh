@@ -4,7 +4,7 @@ namespace fastsft::cuda {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// The sum over the warp on every lane, in a fixed order.
+// Returns the warp's sum on every lane, added in a fixed order.
 template <typename T>
 __device__ inline T warp_sum(T value) {
 #pragma unroll
@@ -12,13 +12,13 @@ __device__ inline T warp_sum(T value) {
   return value;
 }
 
-// The sum over blockDim.x threads (a multiple of 32) of a block with one row of threads, on every
-// thread, in a fixed order. All threads must call it.
+// Returns the block's sum on every thread, added in a fixed order. The block is one-dimensional,
+// and blockDim.x is a multiple of 32. All threads must call it.
 template <typename T>
 __device__ inline T block_sum(T value) {
   __shared__ T sums[32];
   value = warp_sum(value);
-  __syncthreads();  // the last call's sums have been read
+  __syncthreads();  // wait until the previous call's sums have been read
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();
   T total = 0;
@@ -33,11 +33,11 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// The largest over a block, as block_sum.
+// Returns the block's largest value on every thread, under the conditions of block_sum.
 __device__ inline float block_max(float value) {
   __shared__ float largest[32];
   value = warp_max(value);
-  __syncthreads();  // the last call's values have been read
+  __syncthreads();  // wait until the previous call's values have been read
   if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = value;
   __syncthreads();
   float total = largest[0];

@@ -12,10 +12,10 @@ namespace {
 
 struct Mask {
   uint32_t seed_low, seed_high, stream, first_kept;
-  float scale;  // of what is kept
+  float scale;  // factor for kept elements
 };
 
-constexpr int64_t kBlocks = 64;  // of four columns, whose words are made at once
+constexpr int64_t kBlocks = 64;  // blocks of four columns, whose words are computed together
 
 FASTSFT_INLINE void make_words(const Mask& mask, uint32_t key, int64_t first_block, int64_t blocks,
                                uint32_t* words) {

@@ -13,7 +13,8 @@ __device__ uint4 mask_words(const DropoutArgs& args, unsigned key, int64_t block
                 {static_cast<unsigned>(args.seed), static_cast<unsigned>(args.seed >> 32)});
 }
 
-// The words of columns [first, first + kWidth), kWidth 1 or a multiple of 4 as `first` then is.
+// Writes the random words of columns [first, first + kWidth) to `words`. kWidth is 1, or a multiple
+// of 4; in that case `first` must be a multiple of 4, too.
 template <int kWidth>
 __device__ void column_words(const DropoutArgs& args, unsigned key, int64_t first,
                              uint32_t* words) {
@@ -30,7 +31,7 @@ __device__ void column_words(const DropoutArgs& args, unsigned key, int64_t firs
   }
 }
 
-// One block a row.
+// Applies dropout to one row per block.
 template <typename T, int kWidth>
 __global__ void dropout_kernel(DropoutArgs args) {
   const int64_t row = blockIdx.x, begin = row * args.width;

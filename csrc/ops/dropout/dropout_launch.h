@@ -8,7 +8,7 @@
 
 namespace fastsft::cuda {
 
-// Formula: ops/dropout/dropout.h. `access` is the elements of one access to a row.
+// The formula is in ops/dropout/dropout.h. `access` is the number of elements per memory access.
 struct DropoutArgs {
   const void* x;
   const int32_t* keys;
@@ -16,7 +16,7 @@ struct DropoutArgs {
   int64_t rows, width;
   uint64_t seed;
   uint32_t stream, first_kept;
-  float scale;  // of what is kept
+  float scale;  // factor for kept elements
   float beta;
   int access;
 };

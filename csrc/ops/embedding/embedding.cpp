@@ -7,7 +7,7 @@
 namespace fastsft {
 namespace {
 
-// What both directions share: a table, ids and one row a token.
+// Checks the arguments that forward and backward share: a table, ids, and one row per token.
 void check_table(const char* op, const Arg& table, const at::Tensor& ids, const Arg& rows) {
   check_tensors(op, {table, {"ids", ids}, rows});
   check_compute_dtype(op, rows);

@@ -33,8 +33,8 @@ void embedding_cpu(const at::Tensor& weight, const at::Tensor& ids, const at::Te
       });
 }
 
-// Each task owns a range of the vocabulary and passes over all tokens, so that no two tasks write
-// one row.
+// Each task owns a range of the vocabulary and reads all tokens, so no two tasks write the same
+// row.
 template <typename T>
 void scatter_add(const at::Tensor& grad_out, const at::Tensor& ids, const at::Tensor& grad_weight) {
   const int64_t hidden = grad_weight.size(1), vocab = grad_weight.size(0);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kBackwardThreads = 128;
 
-// One block a token.
+// Copies one token's row per block.
 template <typename T, int kWidth>
 __global__ void gather_kernel(EmbeddingArgs args) {
   const int64_t id = args.ids[blockIdx.x];
@@ -22,8 +22,9 @@ __global__ void gather_kernel(EmbeddingArgs args) {
   for (int64_t j = threadIdx.x; j < accesses; j += blockDim.x) to[j] = from[j];
 }
 
-// The block of a sorted position where a new id begins adds all rows of that id, in order, so no
-// two blocks write one row and the sum does not depend on timing. blockIdx.y cuts the columns.
+// Adds the gradients of equal ids. The block at the first sorted position of an id adds all rows of
+// that id in order; other blocks return. No two blocks write the same row, and the sum does not
+// depend on timing. blockIdx.y selects the columns.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBackwardThreads) scatter_kernel(EmbeddingBackwardArgs args) {
   const int64_t first = blockIdx.x, id = args.sorted_ids[first];

@@ -8,8 +8,8 @@
 
 namespace fastsft::cuda {
 
-// Formulas: ops/embedding/embedding.h. An id outside [0, vocab) traps: the stream reports a launch
-// failure.
+// The formulas are in ops/embedding/embedding.h. An id outside [0, vocab) traps, and the stream
+// reports a launch failure.
 struct EmbeddingArgs {
   const void* weight;
   const int64_t* ids;
@@ -19,8 +19,8 @@ struct EmbeddingArgs {
 };
 void launch_embedding(const EmbeddingArgs& args, Dtype dtype, cudaStream_t stream);
 
-// `sorted_ids` are the ids in increasing order and `order` the tokens that they come from; tokens
-// of one id stay in their order (a stable sort).
+// `sorted_ids` are the ids in increasing order, and `order` their tokens. Tokens with the same id
+// keep their order (stable sort).
 struct EmbeddingBackwardArgs {
   const void* grad_out;
   const int64_t* sorted_ids;

@@ -19,7 +19,7 @@ struct LtDelete {
 template <typename T>
 using LtHandle = std::unique_ptr<std::remove_pointer_t<T>, LtDelete>;
 
-// Where a product's matrices are; `addend` may be `out`.
+// Pointers to a product's matrices; `addend` may equal `out`.
 struct GemmOperands {
   const void* a;
   const void* b;
@@ -28,18 +28,18 @@ struct GemmOperands {
   float beta;
 };
 
-// A product as cuBLASLt sees it. Its matrices are column-major, so a row-major
-// out = op(a) op(b) is computed as out^T = op(b)^T op(a)^T: b is its first operand.
+// A product in cuBLASLt's terms. cuBLASLt's matrices are column-major, so a row-major out = op(a)
+// op(b) is computed as out^T = op(b)^T op(a)^T, and b is the first operand.
 class LtProduct {
  public:
   explicit LtProduct(const GemmKey& key);
 
-  // The algorithms that cuBLASLt proposes, best first; empty when it has none. Deterministic
-  // ones only: no sums by atomics.
+  // Returns the algorithms that cuBLASLt proposes, best first; empty if it has none. They are
+  // deterministic: none adds with atomics.
   std::vector<cublasLtMatmulAlgo_t> propose(cublasLtHandle_t handle, size_t workspace_bytes,
                                             int count) const;
 
-  // Whether this product can run by an algorithm that was proposed for one of other sizes.
+  // Returns true if the product can use an algorithm that was proposed for other sizes.
   bool takes(cublasLtHandle_t handle, size_t workspace_bytes,
              const cublasLtMatmulAlgo_t& algorithm) const;
 

@@ -11,7 +11,8 @@ void check(cublasStatus_t status, const GemmKey& key, const char* call) {
                 "]: ", cublasLtGetStatusString(status));
 }
 
-// Row-major [rows, columns] with rows `stride` elements apart is column-major [columns, rows].
+// Describes a row-major matrix [rows, columns] with row stride `stride` as column-major [columns,
+// rows].
 LtHandle<cublasLtMatrixLayout_t> layout(const GemmKey& key, Dtype dtype, int64_t rows,
                                         int64_t columns, int64_t stride) {
   const cudaDataType_t type = dtype == Dtype::kFloat  ? CUDA_R_32F
@@ -53,8 +54,8 @@ LtHandle<cublasLtMatmulPreference_t> preferences(const GemmKey& key, size_t work
   check(cublasLtMatmulPreferenceCreate(&result), key, "cublasLtMatmulPreferenceCreate");
   LtHandle<cublasLtMatmulPreference_t> owner(result);
   prefer(key, result, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes});
-  // Partial sums through the workspace in float32: the bits do not depend on timing, and a
-  // narrow result is rounded once.
+  // Partial sums are added in the workspace in float32. The result does not depend on timing, and
+  // is rounded once.
   prefer(key, result, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(key, result, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 namespace at::native {
-// Exported by libtorch_cpu; its header is not shipped.
+// libtorch_cpu exports this function, but torch does not ship its header.
 void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta,
                    float alpha);
 }  // namespace at::native
@@ -17,9 +17,10 @@ void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result,
 namespace fastsft::cpu {
 namespace {
 
-constexpr int64_t kBlockElements = int64_t{4} << 20;  // widened at a time: 16 MiB
+constexpr int64_t kBlockElements = int64_t{4} << 20;  // elements widened at a time: 16 MiB
 
-// torch refuses this path on x86 processors without AVX-512, for float32 too: asked by trying.
+// Returns true if torch's oneDNN path accepts the dtype. There is no query, so it tries: torch
+// refuses x86 processors without AVX-512, even for float32.
 bool accepts(at::ScalarType dtype) {
   const at::Tensor one = at::ones({1, 1}, at::TensorOptions().dtype(dtype));
   try {
@@ -30,14 +31,15 @@ bool accepts(at::ScalarType dtype) {
   }
 }
 
-// Neither whole rows of a matrix nor, transposed, whole columns.
+// Returns true if the matrix is a part of wider rows, or transposed, of taller columns.
 bool is_strip(const at::Tensor& matrix) {
   return matrix.size(0) > 1 && matrix.size(1) > 1 && matrix.stride(0) != matrix.size(1) &&
          matrix.stride(1) != matrix.size(0);
 }
 
-// Products with the few columns or the small sum of an adapter: oneDNN takes longer than MKL, and
-// for strips of columns, as those of one linear of a fused group, up to 30 times as long.
+// Returns true for an adapter's products, which have few columns or a small inner size. oneDNN is
+// slower than MKL there, up to 30 times for column strips such as one linear layer of a fused
+// group.
 bool is_skinny(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
   constexpr int64_t kFew = 64, kFewInStrips = 512;
   const int64_t narrow = std::min(a.size(1), b.size(1));
@@ -90,7 +92,7 @@ int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out) {
 }
 
 int64_t gemm_floats(int64_t m, int64_t k, int64_t n, c10::ScalarType out) {
-  // gemm_cpu.cpp: nothing is widened
+  // gemm_cpu.cpp widens nothing in this case.
   if (out == c10::ScalarType::BFloat16 && takes_bfloat16()) return 0;
   return widened_floats(m, k, n, out != c10::ScalarType::Float);
 }

@@ -6,29 +6,27 @@
 
 namespace fastsft::cpu {
 
-// out = a b + beta * out for float32 matrices of any strides with one unit stride. oneDNN where
-// torch has it (measured at twice the rate of MKL on AVX-512 machines of either maker), else
-// torch's BLAS.
-// Also for bfloat16 operands and result, with sums in float32 that are rounded once, but only where
-// takes_bfloat16() says that the processor multiplies bfloat16 itself (AVX512-BF16) and torch's
-// oneDNN may be used.
+// out = a b + beta * out for float32 matrices of any strides, of which one must be 1. Uses oneDNN
+// if torch has it (twice as fast as MKL on Intel and AMD machines with AVX-512), otherwise torch's
+// BLAS. Also accepts bfloat16 operands and result if takes_bfloat16() is true; sums are then
+// float32 and are rounded once.
 void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
 bool takes_bfloat16();
 
-// How a product [m, k] x [k, n] of bfloat16 or float16 operands is widened to float32: the smaller
-// operand whole, the larger one in blocks of `step` of its rows (or columns), which stay in the
-// result. `narrow_out`: the result is not float32, and its blocks are widened, too.
+// The way in which a product [m, k] x [k, n] of bfloat16 or float16 operands is widened to float32.
+// The smaller operand is widened whole, the larger one in blocks of `step` rows (or columns).
+// `narrow_out`: the result is not float32, and its blocks are widened, too.
 struct WidenedProduct {
-  bool by_columns;  // of the second operand
+  bool by_columns;  // blocks are columns of the second operand, not rows of the first
   int64_t step;
 };
 WidenedProduct widened_product(int64_t m, int64_t k, int64_t n, bool narrow_out);
 
-// What that takes of `Scratch`.
+// Returns the number of floats that a widened product takes from `Scratch`.
 int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out);
 
-// What gemm takes of it on this processor for operands that are not float32; `out`: the result's
-// dtype, theirs or float32.
+// Returns the number of floats that gemm takes from `Scratch` on this processor for bfloat16 or
+// float16 operands. `out` is the result's dtype: the operands' dtype or float32.
 int64_t gemm_floats(int64_t m, int64_t k, int64_t n, c10::ScalarType out);
 
 }  // namespace fastsft::cpu

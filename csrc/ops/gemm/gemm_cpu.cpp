@@ -10,9 +10,9 @@
 namespace fastsft {
 namespace {
 
-// Narrow operands are widened for float32 results, because ATen refuses bfloat16 x bfloat16 ->
-// float32 on CPU, and float16 ones always, as processors multiply them only rarely: the smaller one
-// whole, the larger one in blocks of its rows or columns that stay in the result.
+// Widens operands to float32. ATen refuses bfloat16 x bfloat16 -> float32 on the CPU, and few
+// processors multiply float16. The smaller operand is widened whole, the larger one in blocks of
+// rows or columns.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
   const bool narrow_out = out.scalar_type() != at::kFloat;
@@ -22,7 +22,7 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   const at::Tensor kept = scratch.widened(by_columns ? a : b);
   for (int64_t begin = 0; begin < size; begin += step) {
     const int64_t count = std::min(step, size - begin);
-    cpu::Scratch reused = scratch;  // all blocks in one place
+    cpu::Scratch reused = scratch;  // every block reuses the same memory
     const at::Tensor block = reused.widened((by_columns ? b : a).narrow(dim, begin, count));
     at::Tensor part = out.narrow(dim, begin, count);
     const at::Tensor wide = narrow_out ? reused.widened(part) : part;

@@ -12,7 +12,7 @@
 namespace fastsft {
 namespace {
 
-// cuBLASLt has no bfloat16 algorithm for some odd alignments: the product is formed in float32.
+// Computes the product in float32, for odd alignments for which cuBLASLt has no bfloat16 algorithm.
 void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
                   bool transpose_b, double beta) {
   TORCH_CHECK(a.scalar_type() != at::kFloat, "gemm: cuBLASLt has no algorithm for ", a.sizes(),
@@ -22,7 +22,7 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   if (!wide.is_same(out)) out.copy_(wide);
 }
 
-// out = op(a) op(b) + beta * addend; `addend` is `out` or apart from it.
+// out = op(a) op(b) + beta * addend; `addend` is `out` or does not overlap it.
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
              const at::Tensor& out, bool transpose_a, bool transpose_b, double beta) {
   if (out.numel() == 0) return;

@@ -7,32 +7,32 @@
 
 namespace fastsft::cuda {
 
-// A product, the algorithms that cuBLASLt proposes for it, best first by its own estimate, and the
-// one that it runs by: the first of them, the tuned one of its key, or one that was chosen.
+// A product, cuBLASLt's proposed algorithms (best first), and the algorithm in use: the first
+// proposal, the tuned algorithm of the key, or a chosen candidate.
 struct GemmPlan {
   LtProduct product;
-  std::vector<cublasLtMatmulAlgo_t> candidates;  // empty: cuBLASLt has none for this key
+  std::vector<cublasLtMatmulAlgo_t> candidates;  // empty if cuBLASLt has none for this key
   cublasLtMatmulAlgo_t algorithm{};
   bool tuned = false, chosen = false;
 };
 
-// The plan of a key, made at its first use and kept: the same key always runs the same algorithm
-// in one process, until TunedGemms changes. Any thread may call it.
+// Returns the plan of a key, which is made at the first call and kept. Within a process a key
+// always runs the same algorithm, until TunedGemms changes. Thread-safe.
 std::shared_ptr<const GemmPlan> gemm_plan(const GemmKey& key);
 
-// From now on products of this key run candidate `index`.
+// Makes products with this key use candidate `index` from now on.
 void choose_gemm_candidate(const GemmKey& key, size_t index);
 
-// From now on products of this key run cuBLASLt's first proposal: it has refused the tuned one,
-// which it may though it was asked before.
+// Makes products with this key use cuBLASLt's first proposal from now on. Called if cuBLASLt
+// refuses to run a tuned algorithm, which can happen even after it passed the check.
 void drop_tuned(const GemmKey& key);
 
 // Enqueues the product on the current stream of the key's device.
 void run_gemm(const GemmPlan& plan, const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm,
               const GemmOperands& operands);
 
-// Measures the candidates of `plan` on the operands, and gives TunedGemms the fastest; the first
-// one unless another is worth it (ops/gemm/gemm_tuning_cuda.cpp).
+// Measures the plan's candidates on the operands and adds the fastest to TunedGemms; keeps the
+// first proposal unless another is clearly faster (ops/gemm/gemm_tuning_cuda.cpp).
 void tune_gemm(const GemmPlan& plan, const GemmKey& key, const GemmOperands& operands);
 
 }  // namespace fastsft::cuda

@@ -18,11 +18,12 @@
 namespace fastsft::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS recommends for Hopper
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // cuBLAS's recommendation for Hopper
 constexpr int kCandidates = 8;
 constexpr size_t kMaxPlans = 8192;  // token counts differ from batch to batch
 
-// Leaked, as is all below: at exit the CUDA driver may be gone before static objects are.
+// All objects below are leaked, because the CUDA driver may be unloaded before static objects are
+// destroyed.
 std::mutex& mutex() {
   static auto* const instance = new std::mutex;
   return *instance;
@@ -45,7 +46,7 @@ cublasLtHandle_t lt_handle(int device) {
   return handle;
 }
 
-// One a stream: products of two streams may run at the same time.
+// Returns the workspace of a stream. Products on different streams may run at the same time.
 void* workspace(const c10::cuda::CUDAStream& stream) {
   static auto* const buffers =
       new std::map<c10::Stream, at::Tensor, bool (*)(c10::Stream, c10::Stream)>(
@@ -129,7 +130,8 @@ bool rows_are_separate(const at::Tensor& matrix) {
          (matrix.size(1) <= 1 || matrix.stride(1) == 1);
 }
 
-// The stride of a single row means nothing, but libraries want one that holds a row.
+// Returns the row stride, but at least a row's length. The stride of a single row is arbitrary, and
+// libraries reject values that are too small.
 int64_t leading_dimension(const at::Tensor& matrix) {
   return std::max(matrix.size(0) > 1 ? matrix.stride(0) : 0, matrix.size(1));
 }

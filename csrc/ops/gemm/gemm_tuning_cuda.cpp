@@ -14,10 +14,10 @@
 namespace fastsft::cuda {
 namespace {
 
-constexpr int kRounds = 5;       // over all candidates in turn; the fastest of each counts
-constexpr float kSpan = 0.3f;    // milliseconds that one measurement takes at least
-constexpr int kMostRuns = 100;   // in one measurement
-constexpr float kWorth = 1.02f;  // times as fast as the first proposal: less is noise
+constexpr int kRounds = 5;       // each round measures every candidate; the best round counts
+constexpr float kSpan = 0.3f;    // milliseconds; lower bound of one measurement
+constexpr int kMostRuns = 100;   // per measurement
+constexpr float kWorth = 1.02f;  // required speedup over the first proposal; less is noise
 constexpr float kNever = std::numeric_limits<float>::infinity();
 
 class Stopwatch {
@@ -34,7 +34,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  // Milliseconds that the device takes for what `work` enqueues.
+  // Returns the device time in milliseconds of the work that `work` enqueues.
   template <typename Work>
   float measure(const Work& work) {
     C10_CUDA_CHECK(cudaEventRecord(begin_, stream_));
@@ -51,7 +51,8 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// Whether the candidate runs; its kernel is loaded then. cuBLASLt may refuse what it proposes.
+// Returns true if the candidate runs, which also loads its kernel. cuBLASLt may refuse to run its
+// own proposals.
 bool runs(const GemmPlan& plan, const GemmKey& key, const GemmOperands& operands,
           size_t candidate) {
   try {
@@ -63,7 +64,8 @@ bool runs(const GemmPlan& plan, const GemmKey& key, const GemmOperands& operands
   return true;
 }
 
-// Milliseconds of one run of each candidate, all of them run as often; infinity for a refused one.
+// Returns the milliseconds per run of each candidate, infinity if refused. All candidates run
+// equally often.
 std::vector<float> candidate_times(const GemmPlan& plan, const GemmKey& key,
                                    const GemmOperands& operands) {
   const auto device = static_cast<c10::DeviceIndex>(key.device);

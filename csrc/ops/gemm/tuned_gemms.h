@@ -11,22 +11,22 @@
 
 namespace fastsft {
 
-// A product and the algorithm that was measured to be its fastest.
+// A product and its fastest measured algorithm.
 struct TunedGemm {
-  // A cublasLtMatmulAlgo_t: means something to one release of cuBLASLt on one kind of GPU.
+  // A cublasLtMatmulAlgo_t, which is valid for one version of cuBLASLt on one kind of GPU.
   using Algorithm = std::array<uint64_t, 8>;
 
   cuda::GemmKey key;
   Algorithm algorithm{};
-  double gain = 1;  // times as fast as cuBLASLt's first proposal
+  double gain = 1;  // speedup over cuBLASLt's first proposal
 };
 
-// The tuned products of this process, which `gemm` on CUDA runs by. Any thread may call these.
+// The tuned products of this process, which gemm uses on CUDA. Thread-safe.
 //
-// Steps have as many rows as tokens were packed, a few less or more each time. So an entry serves
-// every product on any device whose `m` or `k` is up to an eighth away, whose addresses are aligned
-// as well or better, and whose key is the same in all else; the nearest of several, and of equally
-// near ones the first.
+// The packed token count, and so the row count, varies from step to step. Therefore an entry also
+// serves products on any device whose `m` or `k` differs by up to an eighth. Their addresses must
+// be aligned at least as well, and all other parts of the key must be equal. The nearest entry is
+// used, and the first of equally near entries.
 class TunedGemms {
  public:
   static TunedGemms& instance();
@@ -35,7 +35,7 @@ class TunedGemms {
   std::vector<TunedGemm> entries() const;
   void set(std::vector<TunedGemm> entries);
   void add(const TunedGemm& entry);
-  // Another one after every change: plans that were made before have to be made again.
+  // Changes whenever the entries change; plans made before must be rebuilt.
   uint64_t generation() const;
 
  private:
@@ -44,13 +44,14 @@ class TunedGemms {
   uint64_t generation_ = 0;
 };
 
-// As a JSON array, and of one. Throws std::invalid_argument when `text` is no such array.
+// Converts entries to and from a JSON array. Throws std::invalid_argument if `text` is not such an
+// array.
 std::string to_json(const std::vector<TunedGemm>& entries);
 std::vector<TunedGemm> parse_tuned_gemms(const std::string& text);
 
-// While one exists, products that have no tuned algorithm are measured when they first run: each of
-// cuBLASLt's proposals runs on their operands several times, and the host waits. A product that
-// adds to `out` (beta is not 0) then leaves a wrong sum there. One at a time.
+// Measures untuned products while an object of this class exists; at most one may exist. At a
+// product's first run, each of cuBLASLt's proposals runs several times on the operands, and the
+// host waits. If beta is not 0, `out` then holds a wrong sum.
 class GemmTuning {
  public:
   GemmTuning();

@@ -17,8 +17,7 @@ void accumulate_cpu(const at::Tensor& total, const at::Tensor& x) {
   total.add_(x);
 }
 
-constexpr int64_t kBlock =
-    1 << 16;  // fixed, so that the sum does not depend on the number of threads
+constexpr int64_t kBlock = 1 << 16;  // fixed, so that the sum does not depend on the thread count
 
 double block_sum(const at::Tensor& x, int64_t begin, int64_t size) {
   if (x.scalar_type() == at::kFloat) {

@@ -26,7 +26,7 @@ void norm_squared_cuda(const at::Tensor& x, const at::Tensor& out) {
   check_norm_squared(x, out);
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor parts = at::empty({cuda::kNormSquaredBlocks}, out.options());
-  // A tail of less than one access is read apart.
+  // The kernel handles a tail of less than one access separately.
   const int width = cuda::alignment_of(x) >= 16 ? 16 / static_cast<int>(x.element_size()) : 1;
   cuda::launch_norm_squared(x.data_ptr(), x.numel(), width, parts.data_ptr<double>(),
                             out.data_ptr<double>(), cuda::dtype_of(x),

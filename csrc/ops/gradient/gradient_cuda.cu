@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) accumulate_kernel(AccumulateArgs arg
   for (int64_t i = first; i < accesses; i += step) {
     add<T, kWidth>(total + i * kWidth, args.x + i * kWidth);
   }
-  const int64_t rest = accesses * kWidth + first;  // fewer than kWidth elements
+  const int64_t rest = accesses * kWidth + first;  // the rest, fewer than kWidth
   if (rest < args.count) add<T, 1>(total + rest, args.x + rest);
 }
 
@@ -46,7 +46,8 @@ void launch(const AccumulateArgs& args, cudaStream_t stream) {
     accumulate_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(args);
 }
 
-// The grid does not depend on the device, so the order of the sum does not either.
+// Computes partial sums. The grid does not depend on the device, so the summation order does not
+// either.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads) parts_kernel(const T* x, int64_t count, double* parts) {
   const int64_t step = static_cast<int64_t>(kNormSquaredBlocks) * kThreads;
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) parts_kernel(const T* x, int64_t cou
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) sum += static_cast<double>(values[k]) * values[k];
   }
-  const int64_t tail = accesses * kWidth + threadIdx.x;  // fewer than kWidth elements
+  const int64_t tail = accesses * kWidth + threadIdx.x;  // the rest, fewer than kWidth
   if (blockIdx.x == 0 && tail < count) {
     const double value = to_float(x[tail]);
     sum += value * value;

@@ -8,9 +8,9 @@
 
 namespace fastsft::cuda {
 
-// Formulas: ops/gradient/gradient.h. Enqueued on `stream` and not waited for.
+// The formulas are in ops/gradient/gradient.h. Launches are asynchronous on `stream`.
 
-// `width`: 8, where both begin at 16-byte addresses, or 1.
+// `width`: elements per thread; 8 if both tensors begin at 16-byte addresses, otherwise 1.
 struct AccumulateArgs {
   void* total;
   const float* x;
@@ -20,8 +20,8 @@ struct AccumulateArgs {
 void launch_accumulate(const AccumulateArgs& args, Dtype total, cudaStream_t stream);
 
 inline constexpr int kNormSquaredBlocks = 1024;
-// out += sum of x^2 over `count` elements; `parts` holds kNormSquaredBlocks sums between the two
-// stages. `width` is the elements of one access: of 16 bytes, or 1.
+// out += the sum of x^2 over `count` elements, in two kernels; `parts` holds kNormSquaredBlocks
+// partial sums between them. `width`: elements per memory access, either 16 bytes' worth or 1.
 void launch_norm_squared(const void* x, int64_t count, int width, double* parts, double* out,
                          Dtype dtype, cudaStream_t stream);
 

@@ -18,21 +18,23 @@ struct LinearCrossEntropyArgs {
   at::Tensor targets;         // [tokens] int64
   at::Tensor token_weights;   // [tokens] float32
   double label_smoothing = 0;
-  at::Tensor loss;                        // [1] float64
-  std::optional<at::Tensor> grad_hidden;  // like hidden; without it only the loss is computed
-  std::optional<at::Tensor> grad_weight;  // [V, hidden] float32; none if the weight is frozen
-  double beta = 0;                        // of grad_weight
-  // uint8, any content: memory for a chunk of logits, at least logits_workspace_bytes. Without it
+  at::Tensor loss;                             // [1] float64
+  std::optional<at::Tensor> grad_hidden = {};  // like hidden; without it only the loss is computed
+  std::optional<at::Tensor> grad_weight = {};  // [V, hidden] float32; none if the weight is frozen
+  double beta = 0;                             // factor for the old grad_weight
+  // Memory for a chunk of logits: uint8, any content, at least logits_workspace_bytes. If absent,
   // the op allocates.
   std::optional<at::Tensor> workspace = {};
-  // An adapter of the head: [tokens, r] and [V, r], with gradients like those of hidden and weight.
+  // An adapter of the head: [tokens, r] and [V, r]; the gradients are like those of hidden and
+  // weight.
   std::optional<at::Tensor> low_rank = {}, low_rank_weight = {};
   std::optional<at::Tensor> grad_low_rank = {}, grad_low_rank_weight = {};
-  double low_rank_beta = 0;  // of grad_low_rank_weight
+  double low_rank_beta = 0;  // factor for the old grad_low_rank_weight
   double softcap = 0;
 };
 
-// Head and loss in one, without all logits in memory at once. Logits and softmax are float32.
+// Computes head and loss in one op, in chunks, so that all logits are never in memory at once.
+// Logits and softmax are float32.
 void linear_cross_entropy(const LinearCrossEntropyArgs& args);
 
 void check_linear_cross_entropy(const LinearCrossEntropyArgs& args);

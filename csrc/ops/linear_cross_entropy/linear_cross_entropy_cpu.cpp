@@ -18,7 +18,8 @@ struct LossRule {
   bool gradient;
 };
 
-// Logits become their gradient in place. Rows add up in order: the same for any number of threads.
+// Returns the sum of the rows' losses and overwrites the logits with their gradient. Losses are
+// added in row order, so the result does not depend on the thread count.
 double row_losses(const at::Tensor& logits, const int64_t* targets, const float* weights,
                   const LossRule& rule) {
   const int64_t rows = logits.size(0), vocab = logits.size(1);
@@ -61,8 +62,9 @@ void linear_cross_entropy_cpu(
   }
   const LogitsWorkspace buffers =
       logits_workspace(workspace, hidden, step, weight.size(0), TokenLosses::kNone);
-  // Each chunk of tokens:  logits = rows weight^T;  losses and grad_logits from the logits;
-  // grad_hidden = grad_logits weight;  grad_weight = beta * grad_weight + grad_logits^T rows
+  // For each chunk of tokens:
+  //   logits = rows weight^T;  losses and grad_logits from the logits
+  //   grad_hidden = grad_logits weight;  grad_weight = beta * grad_weight + grad_logits^T rows
   for (int64_t begin = 0; begin < tokens; begin += step) {
     const int64_t count = std::min(step, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count),

@@ -42,8 +42,9 @@ void linear_cross_entropy_cuda(
   const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
   const LogitsWorkspace chunks =
       logits_workspace(workspace, hidden, plan.rows, plan.stride, TokenLosses::kKept);
-  // Each chunk of tokens:  logits = rows weight^T;  losses and grad_logits from the logits;
-  // grad_hidden = grad_logits weight;  grad_weight = beta * grad_weight + grad_logits^T rows
+  // For each chunk of tokens:
+  //   logits = rows weight^T;  losses and grad_logits from the logits
+  //   grad_hidden = grad_logits weight;  grad_weight = beta * grad_weight + grad_logits^T rows
   for (int64_t begin = 0; begin < tokens; begin += plan.rows) {
     const int64_t count = std::min(plan.rows, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count);

@@ -10,8 +10,8 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kSumThreads = 1024;
 
-// sum = the sum of exp(x - highest) over what was seen. `highest` begins finite, so that threads
-// that saw nothing add zero and not NaN; a NaN or an infinite logit makes the sum NaN.
+// A running maximum and the sum of exp(x - highest). `highest` starts finite, so that threads
+// without elements add zero instead of NaN. A NaN or infinite logit makes the sum NaN.
 struct Softmax {
   float highest = -FLT_MAX, sum = 0;
 
@@ -29,9 +29,9 @@ struct Softmax {
   }
 };
 
-// Of the whole block, on every thread, combined in a fixed order.
+// Combines the softmax of all threads in a fixed order; every thread gets the result.
 __device__ Softmax combine(Softmax value) {
-  __shared__ float highest[kThreads / 32], sum[kThreads / 32];  // of each warp
+  __shared__ float highest[kThreads / 32], sum[kThreads / 32];  // per warp
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     Softmax other;
@@ -60,7 +60,7 @@ struct RowSums {
   float plain = 0;  // sum of the logits, for label smoothing
 };
 
-// softcap * tanh(x / softcap)
+// Returns softcap * tanh(x / softcap).
 template <bool kCapped>
 __device__ float capped(float x, float softcap) {
   if constexpr (!kCapped) return x;
@@ -77,7 +77,7 @@ __device__ RowSums row_sums(const float* row, int64_t vocab, float softcap) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i] = capped<kCapped>(x[i], softcap);
     const float top = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
-    if (top > sums.softmax.highest) {  // one correction for four elements
+    if (top > sums.softmax.highest) {  // one rescaling for four elements
       sums.softmax.sum *= expf(sums.softmax.highest - top);
       sums.softmax.highest = top;
     }
@@ -95,8 +95,8 @@ __device__ RowSums row_sums(const float* row, int64_t vocab, float softcap) {
   return sums;
 }
 
-// grad = scale * exp(x - highest) - shift, and less `at_target` at the target; of capped x times
-// the cap's slope.
+// The gradient of a logit: scale * exp(x - highest) - shift, minus `at_target` at the target. With
+// a softcap, x is the capped logit, and the gradient is multiplied by the cap's derivative.
 template <bool kCapped>
 struct Gradient {
   float highest, scale, shift, at_target, softcap;
@@ -126,7 +126,7 @@ __device__ void write_gradient(const float* row, Grad* grad, int64_t vocab,
   if (tail < vocab) store(&grad[tail], g.of(row[tail], tail));
 }
 
-// One block a row: one pass for maximum and sum, one for the gradient.
+// Computes one row per block: one pass for maximum and sum, one pass for the gradient.
 template <typename Grad, bool kCapped>
 __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyArgs args) {
   const float* row = args.logits + blockIdx.x * args.stride;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyArg
   const RowSums sums = row_sums<kCapped>(row, args.vocab, args.softcap);
   const float vocab = static_cast<float>(args.vocab);
   const float mean = block_sum(sums.plain) / vocab;
-  const Softmax all = combine(sums.softmax);  // synchronises: nobody reads at_target after it
+  const Softmax all = combine(sums.softmax);  // synchronises, so all threads have read at_target
   if (threadIdx.x == 0) {
     const double log_sum = all.highest + log(static_cast<double>(all.sum));
     args.losses[blockIdx.x] = weight * ((1.0 - args.smoothing) * (log_sum - at_target) +

@@ -11,7 +11,7 @@ namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Where the parts begin.
+// Offsets of the workspace's parts in bytes.
 struct Places {
   int64_t logits, grad_logits, end;
 };
@@ -72,7 +72,7 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{512} << 20;
 constexpr int64_t kMinRows = 256;
-constexpr int64_t kRowStep = 128;  // rows of a GEMM tile
+constexpr int64_t kRowStep = 128;  // rows per GEMM tile
 constexpr int64_t kColumnStep = 8;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }

@@ -5,7 +5,7 @@
 
 namespace fastsft::cuda {
 
-// The two halves of a float32 master (rule: ops/master/master.h).
+// These functions split and join a float32 master's halves (rule: ops/master/master.h).
 __device__ inline bfloat16 upper_half(float master) {
   const unsigned bits = __float_as_uint(master);
   const unsigned rounded = (bits + 0x8000u) >> 16, quiet = (bits >> 16) | 0x40u;
@@ -21,7 +21,7 @@ __device__ inline float joined(bfloat16 high, int16_t low) {
   return __uint_as_float(upper + static_cast<unsigned>(static_cast<int>(low)));
 }
 
-// kWidth neighbours of a master, whose values are float or int16_t.
+// Loads kWidth neighbouring elements of a master, stored as float or as int16_t halves.
 template <int kWidth>
 __device__ inline void load_master(const float* from, const bfloat16*, float* values) {
   load_wide<kWidth>(from, values);
@@ -54,7 +54,7 @@ __device__ inline void store_copy(bfloat16* to, const float* values) {
   *reinterpret_cast<Pack<bfloat16, kWidth>*>(to) = high;
 }
 
-// A master from one of its elements on.
+// A master weight's position, from which a kernel reads and writes.
 template <typename Value>
 class MasterPlace {
  public:
@@ -63,7 +63,7 @@ class MasterPlace {
         copy_(args.copy ? static_cast<bfloat16*>(args.copy) + at : nullptr),
         args_(args) {}
 
-  // The place `count` elements on.
+  // Returns the position `count` elements further.
   __device__ MasterPlace after(int64_t count) const {
     return {values_ + count, copy_ ? copy_ + count : nullptr, args_};
   }
@@ -72,7 +72,7 @@ class MasterPlace {
   __device__ void load(float* values) const {
     load_master<kWidth>(values_, copy_, values);
   }
-  // Writes the copy, too.
+  // Writes the master and its compute copy.
   template <int kWidth>
   __device__ void store(const float* values) const {
     store_master<kWidth>(values_, values);
@@ -92,7 +92,8 @@ class MasterPlace {
   const MasterArgs& args_;
 };
 
-// launch(value) with a value of the type that MasterPlace takes.
+// Calls launch(value) with a value of MasterPlace's type argument: int16_t for a split master, else
+// float.
 template <typename Launch>
 void with_master_value(const MasterArgs& args, const Launch& launch) {
   if (args.split)

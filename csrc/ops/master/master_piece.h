@@ -8,20 +8,20 @@
 
 namespace fastsft::cpu {
 
-// A few elements of a master weight (ops/master/master.h) in float32, for an optimizer's loop: in
-// their place where they are float32, else joined from their halves.
+// A few elements of a master weight (ops/master/master.h) in float32, for an optimizer's loop.
+// float32 masters are used in place; split masters are joined into a buffer.
 class MasterPiece {
  public:
   static constexpr int64_t kSize = 1024;
 
-  // Elements [begin, begin + size), size at most kSize. The tensors outlive it.
+  // Covers elements [begin, begin + size), at most kSize. The tensors must outlive the object.
   MasterPiece(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy, int64_t begin,
               int64_t size);
   MasterPiece(const MasterPiece&) = delete;
   MasterPiece& operator=(const MasterPiece&) = delete;
 
   float* values() { return values_; }
-  // The values become the master, and rounded the compute copy.
+  // Writes the values to the master, and rounded to the compute copy.
   void write() const;
 
  private:

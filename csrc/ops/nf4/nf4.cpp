@@ -16,7 +16,7 @@
 namespace fastsft {
 namespace {
 
-// Quantiles of the normal distribution, scaled to [-1, 1] (QLoRA, appendix E).
+// Levels are quantiles of the normal distribution, scaled to [-1, 1] (QLoRA, appendix E).
 constexpr std::array<float, kNf4Levels> kLevels = {-1.0f,
                                                    -0.6961928009986877f,
                                                    -0.5250730514526367f,
@@ -34,8 +34,8 @@ constexpr std::array<float, kNf4Levels> kLevels = {-1.0f,
                                                    0.7229568362236023f,
                                                    1.0f};
 
-// The nearest of `levels` to each of `values` [rows, columns] over the largest magnitude of its
-// row, which `largest` [rows] receives.
+// Divides each row of `values` [rows, columns] by its largest magnitude and returns the indices of
+// the nearest levels. The magnitudes are written to `largest` [rows].
 at::Tensor nearest(const at::Tensor& values, const at::Tensor& levels, const at::Tensor& largest) {
   largest.copy_(values.abs().amax(-1));
   const at::Tensor inverse = (1.0 / largest.clamp_min(1e-38)).unsqueeze(-1);
@@ -62,7 +62,7 @@ void nf4_quantize(const at::Tensor& values, const at::Tensor& packed, const at::
   const at::Tensor all_levels = nf4_levels(values.device());
   const at::Tensor levels = all_levels.slice(0, 0, kNf4Levels);
   const at::Tensor block_scales = at::empty({blocks}, scales.options());
-  constexpr int64_t kPiece = int64_t{1} << 16;  // blocks that are float32 at once
+  constexpr int64_t kPiece = int64_t{1} << 16;  // blocks converted to float32 at a time
   for (int64_t begin = 0; begin < blocks; begin += kPiece) {
     const int64_t end = std::min(begin + kPiece, blocks);
     const at::Tensor piece = values.slice(0, begin * kNf4Block, end * kNf4Block)

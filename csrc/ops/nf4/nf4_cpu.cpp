@@ -13,8 +13,8 @@ struct Nf4Source {
   const float* levels;
 };
 
-// Scales of blocks. Products are rounded before the mean is added, as bitsandbytes does it in two
-// steps: a table keeps the compiler from fusing the two.
+// The scales of blocks. bitsandbytes rounds the product before it adds the mean; a table of
+// products keeps the compiler from fusing the two steps.
 class Scales {
  public:
   explicit Scales(const Nf4Source& from) : from_(from) {}

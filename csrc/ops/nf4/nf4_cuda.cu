@@ -7,7 +7,7 @@ namespace fastsft::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kWarps = 8;  // of a thread block; each takes one block of values at a time
+constexpr int kWarps = 8;  // warps per thread block; each handles one block of values at a time
 constexpr int kLevels = 16;
 constexpr int kBytes = 33;
 constexpr int kGroup = 256;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) dequantize_kernel(Nf4Args args)
   int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   for (; block < args.blocks; block += step) {
     const uint8_t* bytes = args.packed + block * kBytes;
-    // The product is rounded before the sum, as bitsandbytes does it in two steps.
+    // The product is rounded before the mean is added, as in bitsandbytes.
     const float level = args.levels[kLevels + bytes[kBytes - 1]];
     const float scale =
         __fadd_rn(__fmul_rn(level, args.scales[1 + block / kGroup]), args.scales[0]);
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) dequantize_kernel(Nf4Args args)
 
 void launch_nf4_dequantize(const Nf4Args& args, Dtype dtype, cudaStream_t stream) {
   if (args.blocks == 0) return;
-  constexpr int64_t kMostBlocks = 132 * 16;  // a wave of the largest devices
+  constexpr int64_t kMostBlocks = 132 * 16;  // one wave on the largest devices
   const auto grid =
       static_cast<unsigned>(std::min<int64_t>(kMostBlocks, (args.blocks + kWarps - 1) / kWarps));
   dispatch(dtype,

@@ -8,7 +8,7 @@
 
 namespace fastsft::cuda {
 
-// Layouts: ops/nf4/nf4.h. `out` is aligned to two elements.
+// The layouts are in ops/nf4/nf4.h. `out` is aligned to two elements.
 struct Nf4Args {
   const uint8_t* packed;
   const float* scales;

@@ -39,8 +39,8 @@ FASTSFT_INLINE void backward(T* grad, const T* x, const T* weight, const float* 
     backward<false>(grad, x, weight, rstd, grad_weight, rows, dim, offset);
 }
 
-// The backward pass of rms_norm_rows in place, for `rows` heads of `dim` that are end to end on one
-// thread: grad becomes the gradient of x; `grad_weight` [dim] is added to, or null.
+// Does the backward pass of rms_norm_rows in place on one thread, for `rows` contiguous heads of
+// `dim` elements. Replaces grad by x's gradient, and adds to `grad_weight` [dim] unless it is null.
 FASTSFT_CLONES void head_norm_backward_rows(float* grad, const float* x, const float* weight,
                                             const float* rstd, float* grad_weight, int64_t rows,
                                             int64_t dim, float offset) {
@@ -71,7 +71,7 @@ void qk_norm_cpu(const at::Tensor& x, const at::Tensor& weight, int64_t num_head
                  const at::Tensor& rstd, double offset) {
   check_qk_norm(x, weight, num_heads, num_key_value_heads, eps, out, rstd, offset);
   const int64_t width = x.size(1), dim = weight.size(1), heads = num_heads + num_key_value_heads;
-  const int64_t keys = num_heads * dim, rest = heads * dim;  // where they begin in a row
+  const int64_t keys = num_heads * dim, rest = heads * dim;  // column at which each begins
   const auto e = static_cast<float>(eps), o = static_cast<float>(offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
     const T* scale = weight.data_ptr<T>();
@@ -96,7 +96,7 @@ void qk_norm_backward_cpu(const at::Tensor& grad, const at::Tensor& x, const at:
   check_qk_norm_backward(grad, x, weight, rstd, num_heads, num_key_value_heads, grad_weight, beta,
                          offset);
   const int64_t width = x.size(1), dim = weight.size(1), heads = num_heads + num_key_value_heads;
-  const int64_t keys = num_heads * dim;  // where they begin in a row
+  const int64_t keys = num_heads * dim;  // column at which the key heads begin
   const auto b = static_cast<float>(beta), o = static_cast<float>(offset);
   cpu::dispatch(x.scalar_type(), [&]<typename T>() {
     const T* scale = weight.data_ptr<T>();

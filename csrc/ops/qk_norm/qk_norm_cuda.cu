@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = kQkNormWarps;
 
-// Accesses of one lane that cover kQkNormMaxDim elements.
+// Accesses per lane that cover kQkNormMaxDim elements.
 template <int kWidth>
 constexpr int kPacks = (kQkNormMaxDim + 32 * kWidth - 1) / (32 * kWidth);
 
@@ -30,7 +30,7 @@ __device__ void copy_rest(const T* from, T* to, int64_t begin, int64_t end) {
   }
 }
 
-// One warp a query or key head; one more a token copies what follows them.
+// Normalises one query or key head per warp; one more warp per token copies the rest of the row.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kWarps * 32) forward_kernel(QkNormArgs args, T* out, float eps) {
   const int heads = args.queries + args.keys;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kWarps * 32) forward_kernel(QkNormArgs args, T
   }
 }
 
-// The gradient of one head in place; its weight gradient is added to `part`.
+// Computes one head's gradient in place, and adds its weight gradient to `part`.
 template <typename T, int kWidth>
 __device__ void backward_head(const T* x, const T* weight, T* grad, float scale, float offset,
                               int dim, float (&part)[kPacks<kWidth>][kWidth]) {
@@ -99,7 +99,8 @@ __device__ void backward_head(const T* x, const T* weight, T* grad, float scale,
   }
 }
 
-// Heads [first, last) of tokens w, w + step, ... of warp w; row `kind` of its part of the sums.
+// Handles heads [first, last) of tokens w, w + step, ... on warp w. `kind` (0: query, 1: key)
+// selects the row of the warp's partial weight gradient.
 template <bool kSums, typename T, int kWidth>
 __device__ void backward_heads(const QkNormArgs& args, T* grad, int kind, int first, int last,
                                float* parts) {

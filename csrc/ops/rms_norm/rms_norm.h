@@ -20,8 +20,8 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
 // With n = x * rstd and g = grad_out * (offset + weight):
 //   grad_x += rstd * (g - n * mean(g * n))
 //   grad_weight = beta * grad_weight + sum over tokens of grad_out * n          (float32)
-// grad_x has the dtype of x. Deterministic for a given number of threads. Without `grad_weight`
-// only grad_x is made. With `recompute` grad_out is overwritten by the `out` of rms_norm, to the
+// grad_x has the dtype of x. Deterministic for a given thread count. If `grad_weight` is absent,
+// only grad_x is computed. With `recompute`, grad_out is overwritten by rms_norm's `out`, bit for
 // bit.
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& rstd, const at::Tensor& grad_x,

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kWideThreads = 1024;
 
-// A row is one warp of a block with several rows, or a whole block.
+// Returns the row's sum. A row is one warp if the block has several rows, otherwise the whole
+// block.
 __device__ float row_sum(float value) {
   return blockDim.y > 1 ? warp_sum(value) : block_sum(value);
 }
@@ -17,13 +18,13 @@ __device__ int64_t first_row() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
 }
 
-// First element of this thread's access number `pack`.
+// Returns the first element of this thread's access number `pack`.
 template <int kWidth>
 __device__ int64_t column_of(int pack) {
   return (static_cast<int64_t>(pack) * blockDim.x + threadIdx.x) * kWidth;
 }
 
-// sum = x + residual of one access, rounded as it is stored; without a residual, x.
+// Computes sum = x + residual for one access, rounded as stored. Without a residual, returns x.
 template <typename T, int kWidth>
 __device__ void add_residual(const RmsNormArgs& args, int64_t at, float* values) {
   load_pack<kWidth>(static_cast<const T*>(args.x) + at, values);
@@ -48,7 +49,7 @@ __device__ void write_normed(const RmsNormArgs& args, int64_t row, int64_t colum
 template <typename T, int kWidth, int kPacks, int kMaxThreads>
 __global__ void __launch_bounds__(kMaxThreads) forward_kernel(RmsNormArgs args) {
   const int64_t row = first_row();
-  if (row >= args.rows) return;  // whole warps: a block of one row never leaves here
+  if (row >= args.rows) return;  // a warp returns as a whole; a one-row block never returns here
   float values[kPacks][kWidth], squares = 0;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_kernel(RmsNormArgs args) 
   }
 }
 
-// Rows that do not fit the registers of a block are read twice.
+// Handles rows that do not fit into a block's registers, by reading them twice.
 template <typename T>
 __global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs args) {
   const int64_t row = blockIdx.x, begin = row * args.hidden;
@@ -93,8 +94,8 @@ __device__ void load_weight(const RmsNormBackwardArgs& args, int64_t column, flo
   for (int i = 0; i < kWidth; ++i) weight[i] += args.offset;
 }
 
-// grad_x += scale * (g * weight - x * mean) of one access; part += g * x * scale. The access of
-// grad_out is overwritten last.
+// Computes one access: grad_x += scale * (g * weight - x * mean), part += g * x * scale. With
+// kRemake, grad_out's elements are overwritten last.
 template <bool kRemake, typename T, int kWidth>
 __device__ void backward_access(const RmsNormBackwardArgs& args, int64_t at, int64_t column,
                                 float scale, float mean, const Pack<T, kWidth>& x,
@@ -131,7 +132,7 @@ __device__ const Pack<T, kWidth>& pack_at(const void* from, int64_t at) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(from) + at);
 }
 
-// One row; x and grad_out stay packed in registers between the two passes.
+// Computes one row; x and grad_out stay packed in registers between the two passes.
 template <bool kRemake, typename T, int kWidth, int kPacks>
 __device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row,
                              float (&part)[kPacks][kWidth]) {
@@ -156,8 +157,8 @@ __device__ void backward_row(const RmsNormBackwardArgs& args, int64_t row,
   }
 }
 
-// Each row of threads takes every (blocks * rows_per_block)-th row and keeps its own sum of the
-// weight gradient.
+// Each row of threads handles every (blocks * rows_per_block)-th row and accumulates its own
+// partial weight gradient.
 template <bool kRemake, typename T, int kWidth, int kPacks, int kMaxThreads>
 __global__ void __launch_bounds__(kMaxThreads) backward_kernel(RmsNormBackwardArgs args) {
   float part[kPacks][kWidth] = {};
@@ -203,8 +204,8 @@ dim3 threads_of(const RowPlan& plan) {
   return dim3(static_cast<unsigned>(plan.threads), static_cast<unsigned>(plan.rows_per_block));
 }
 
-// Calls launch<kPacks, kMaxThreads>() with the smallest bound that holds the block: with the bound
-// of 1024 threads the compiler spills what small blocks have registers for.
+// Calls launch<kPacks, kMaxThreads>() with the smallest bound that holds the block. With a bound of
+// 1024 threads the compiler would spill registers that small blocks have.
 template <typename Launch>
 void dispatch_block(const RowPlan& plan, const Launch& launch) {
   const int threads = plan.threads * plan.rows_per_block;

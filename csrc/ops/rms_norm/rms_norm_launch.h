@@ -8,9 +8,9 @@
 
 namespace fastsft::cuda {
 
-// Formulas and overwritten arguments: ops/rms_norm/rms_norm.h. All pointers are on the current
-// device; work is enqueued on `stream` and not waited for. `width` is the elements of one access,
-// `plan` how threads share a row (ops/cuda/access.h).
+// The formulas and overwritten arguments are in ops/rms_norm/rms_norm.h. All pointers refer to the
+// current device, and launches are asynchronous on `stream`. `width` is the number of elements per
+// memory access; `plan` assigns rows to threads (ops/cuda/access.h).
 struct RmsNormArgs {
   const void* x;
   const void* residual;  // null: no residual
@@ -20,7 +20,7 @@ struct RmsNormArgs {
   float* rstd;
   int64_t rows, hidden;
   float eps;
-  float offset;  // of the weight
+  float offset;  // added to the weight
   int width;
   RowPlan plan;
 };
@@ -32,17 +32,18 @@ struct RmsNormBackwardArgs {
   const void* weight;
   const float* rstd;
   void* grad_x;
-  // [blocks * plan.rows_per_block, hidden]: weight gradients of some of the rows; null: not wanted.
+  // Partial weight gradients [blocks * plan.rows_per_block, hidden]; null if the weight is frozen.
   float* parts;
   int64_t rows, hidden;
   int64_t blocks;
-  bool recompute;  // grad_out is overwritten by what the forward pass wrote
+  bool recompute;  // overwrite grad_out with the forward pass' `out`
   float offset;
   int width;
   RowPlan plan;
 };
-inline constexpr int64_t kRmsNormBlocks = 512;  // at most: four for each multiprocessor, nearly
-// Fills `parts`, if any; their sum is the weight gradient (ops/cuda/column_sums.h).
+inline constexpr int64_t kRmsNormBlocks = 512;  // upper limit: about four per multiprocessor
+// Computes grad_x, and writes `parts` unless it is null; their sum is the weight gradient
+// (ops/cuda/column_sums.h).
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream);
 
 }  // namespace fastsft::cuda

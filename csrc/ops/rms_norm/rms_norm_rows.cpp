@@ -15,8 +15,8 @@ FASTSFT_INLINE const T* add_row(const T* x, const T* residual, T* sum, int64_t h
   return sum;
 }
 
-// Terms of one float sum: a loop that is not vectorised adds them in a row, and 24,000 cost a
-// digit.
+// Terms per float sum. A loop that is not vectorised adds sequentially, and over 24,000 terms that
+// loses a decimal digit.
 constexpr int64_t kSummed = 1024;
 
 template <typename T>

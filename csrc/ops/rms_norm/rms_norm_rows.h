@@ -7,9 +7,9 @@
 
 namespace fastsft::cpu {
 
-// Rows [0, rows) of rms_norm and its backward on one thread; the formulas are in
-// ops/rms_norm/rms_norm.h. `residual` and `sum` may be null together. `grad_weight` is added to, or
-// null. With `recompute` grad_out is overwritten by the forward pass' `out`.
+// rms_norm and its backward for rows [0, rows) on one thread (formulas: ops/rms_norm/rms_norm.h).
+// `residual` and `sum` may both be null. The backward adds to `grad_weight` unless it is null. With
+// `recompute`, it overwrites grad_out with the forward pass' `out`.
 void rms_norm_rows(const float* x, const float* residual, const float* weight, float eps,
                    float* sum, float* out, float* rstd, int64_t rows, int64_t hidden, float offset);
 void rms_norm_rows(const c10::BFloat16* x, const c10::BFloat16* residual,

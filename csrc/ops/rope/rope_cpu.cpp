@@ -22,7 +22,7 @@ FASTSFT_INLINE void rotate(T* x, const float* cos, const float* sin, float direc
   }
 }
 
-// One token's heads, rotated in place; `direction` is 1, or -1 for the inverse.
+// Rotates one token's heads in place; `direction` is 1, or -1 for the inverse.
 FASTSFT_CLONES void rope_row(float* x, const float* cos, const float* sin, float direction,
                              int64_t num_heads, int64_t half) {
   rotate(x, cos, sin, direction, num_heads, half);

@@ -7,7 +7,8 @@
 namespace fastsft::cuda {
 namespace {
 
-// One block a token; a thread turns kWidth elements of the first half with those of the second.
+// Rotates one token per block. A thread handles kWidth elements of a head's first half and their
+// partners in the second half.
 template <typename T, int kWidth>
 __global__ void rope_kernel(RopeArgs args) {
   T* row = static_cast<T*>(args.x) + blockIdx.x * args.stride;

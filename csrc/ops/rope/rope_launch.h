@@ -8,7 +8,8 @@
 
 namespace fastsft::cuda {
 
-// Formula: ops/rope/rope.h. `stride` is the elements between rows of x; `width` divides `half`.
+// The formula is in ops/rope/rope.h. `stride` is x's row stride in elements; `width`, the elements
+// per thread, divides `half`.
 struct RopeArgs {
   void* x;
   const float* cos;

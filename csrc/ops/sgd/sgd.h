@@ -6,11 +6,11 @@
 
 namespace fastsft {
 
-// One step of torch.optim.SGD without momentum over a flat range, in float32:
+// Does one step of torch.optim.SGD without momentum on a flat range, in float32:
 //   p = p - lr * (grad * grad_scale + weight_decay * p)
 //   grad float32 or bfloat16; grad_scale is read from `scalars` (ops/gradient/step_scalars.h).
-// When grad_scale is not finite nothing is written. `param` and `compute_copy`: a float32 or split
-// master, and its rounded copy (ops/master/master.h).
+// If grad_scale is not finite, nothing is written. `param` and `compute_copy` are a float32 or
+// split master and its rounded copy (ops/master/master.h).
 void sgd(const at::Tensor& param, const std::optional<at::Tensor>& compute_copy,
          const at::Tensor& grad, const at::Tensor& scalars, double lr, double weight_decay);
 

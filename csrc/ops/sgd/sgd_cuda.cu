@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) sgd_kernel(SgdArgs args) {
   for (int64_t i = first; i < accesses; i += step) {
     update<Master, Grad, kWidth>(args, i * kWidth, scale);
   }
-  const int64_t rest = accesses * kWidth + first;  // fewer than kWidth elements
+  const int64_t rest = accesses * kWidth + first;  // the rest, fewer than kWidth
   if (rest < args.count) update<Master, Grad, 1>(args, rest, scale);
 }
 

@@ -9,14 +9,15 @@
 
 namespace fastsft::cuda {
 
-// Formula: ops/sgd/sgd.h; `scalars` is ops/gradient/step_scalars.h on the device.
+// The formula is in ops/sgd/sgd.h; `scalars` is the block of ops/gradient/step_scalars.h on the
+// device.
 struct SgdArgs {
   MasterArgs master;
   const void* grad;
   const double* scalars;
   int64_t count;
   float lr, weight_decay;
-  int width;  // elements of one thread at once: 8 when every pointer is aligned to 16 bytes
+  int width;  // elements per thread: 8 if every pointer is 16-byte aligned, else 1
 };
 void launch_sgd(const SgdArgs& args, Dtype grad, cudaStream_t stream);
 

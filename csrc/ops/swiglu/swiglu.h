@@ -4,14 +4,15 @@
 
 namespace fastsft {
 
-// out = act(gate) * up, with gate_up = [gate, up] along the row. act is SiLU, x * sigmoid(x), or
-// with `gelu` (GeGLU) the tanh form of GELU, 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+// Computes out = act(gate) * up, where each row of gate_up is [gate, up]. act is SiLU,
+// x * sigmoid(x), or with `gelu` (GeGLU) GELU's tanh form,
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 //   gate_up [tokens, 2 * width], out [tokens, width], float32, bfloat16 or float16; arithmetic in
 //   float32.
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu = false);
 
-// grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself. With `recompute`
-// grad_out is overwritten by what swiglu(gate_up) gives, to the bit.
+// Computes grad_gate_up from grad_out and gate_up; grad_gate_up may be gate_up itself. With
+// `recompute`, grad_out is overwritten by the result of swiglu(gate_up), bit for bit.
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
                      const at::Tensor& grad_gate_up, bool recompute = false, bool gelu = false);
 

@@ -8,13 +8,14 @@
 namespace fastsft::cpu {
 namespace {
 
-// act(x) = x * sigmoid(argument(x)); slope = d argument / d x.
+// An activation act(x) = x * sigmoid(argument(x)); slope is the derivative of argument.
 struct Silu {
   static FASTSFT_INLINE float argument(float x) { return x; }
   static FASTSFT_INLINE float slope(float) { return 1.0f; }
 };
 
-// 0.5 (1 + tanh(u)) = sigmoid(2u), without the cancellation where tanh is near -1.
+// GELU's tanh form, as 0.5 (1 + tanh(u)) = sigmoid(2u). The sigmoid avoids cancellation if tanh is
+// near -1.
 struct GeluTanh {
   static constexpr float kLinear = 1.5957691216f;  // 2 sqrt(2 / pi)
   static constexpr float kCubic = kLinear * 0.044715f;
@@ -73,7 +74,7 @@ FASTSFT_INLINE void backward(T* grad_out, const T* gate_up, T* grad, int64_t row
     backward<Silu>(grad_out, gate_up, grad, rows, width, recompute);
 }
 
-// Rows of both directions on one thread.
+// Runs forward and backward for rows on one thread.
 FASTSFT_CLONES void swiglu_rows(const float* gate_up, float* out, int64_t rows, int64_t width,
                                 bool gelu) {
   forward(gate_up, out, rows, width, gelu);

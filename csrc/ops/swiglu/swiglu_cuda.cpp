@@ -11,7 +11,8 @@
 namespace fastsft {
 namespace {
 
-// `out` is the activation, or with a grad_out the gradient of gate_up.
+// Launches forward or backward. `out` is the activation, or, if grad_out is defined, gate_up's
+// gradient.
 void launch(const at::Tensor& gate_up, const at::Tensor& grad_out, const at::Tensor& out,
             bool recompute, bool gelu) {
   const c10::cuda::CUDAGuard guard(gate_up.device());

@@ -9,8 +9,8 @@ namespace {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// act(x) = x * sigmoid(argument(x)); slope = d argument / d x. Of GELU, 0.5 (1 + tanh(u)) is
-// sigmoid(2u).
+// act(x) = x * sigmoid(argument(x)), and slope is the derivative of argument. This covers GELU's
+// tanh form, since 0.5 * (1 + tanh(u)) = sigmoid(2u).
 constexpr float kLinear = 1.5957691216f;  // 2 sqrt(2 / pi)
 constexpr float kCubic = kLinear * 0.044715f;
 template <bool kGelu>
@@ -24,7 +24,7 @@ __device__ float slope(float x) {
   return kLinear + 3.0f * kCubic * x * x;
 }
 
-// One block a row.
+// Computes one row per block.
 template <bool kGelu, typename T, int kWidth>
 __global__ void forward_kernel(SwigluArgs args) {
   const T* gate = static_cast<const T*>(args.gate_up) + 2 * args.width * blockIdx.x;
@@ -40,7 +40,8 @@ __global__ void forward_kernel(SwigluArgs args) {
   }
 }
 
-// Results may overwrite gate_up and grad_out: each thread reads its elements before it writes them.
+// Results may overwrite gate_up and grad_out, because each thread reads its elements before it
+// writes them.
 template <bool kGelu, typename T, int kWidth, bool kRemake>
 __global__ void backward_kernel(SwigluArgs args) {
   const T* gate = static_cast<const T*>(args.gate_up) + 2 * args.width * blockIdx.x;

@@ -8,14 +8,14 @@
 
 namespace fastsft::cuda {
 
-// Formulas: ops/swiglu/swiglu.h. Rows follow each other; `access` is the elements of one
-// access.
+// The formulas are in ops/swiglu/swiglu.h. Rows are contiguous; `access` is the number of elements
+// per memory access.
 struct SwigluArgs {
   const void* gate_up;
-  void* grad_out;  // null: forward
-  void* out;       // forward: the activation; backward: the gradient of gate_up
-  bool recompute;  // backward: grad_out is overwritten by the activation
-  bool gelu;       // else SiLU
+  void* grad_out;  // null in the forward pass
+  void* out;       // forward: the activation; backward: gate_up's gradient
+  bool recompute;  // backward: overwrite grad_out with the activation
+  bool gelu;       // GELU; otherwise SiLU
   int64_t rows, width;
   int access;
 };

@@ -7,7 +7,8 @@
 
 namespace fastsft {
 
-// Characters to numbers in two steps, pages of 256 made where they are needed.
+// A table from characters to numbers with two levels: pages with 256 characters, allocated when
+// first needed.
 class CharacterTable {
  public:
   static constexpr int32_t kMissing = -1;
@@ -17,8 +18,8 @@ class CharacterTable {
   int32_t find(char32_t character) const {
     return numbers_[pages_[(character >> 8) % kPages] * kPage + (character & 0xFF)];
   }
-  // `character` is at most U+10FFFF. Returns false, without overwriting, if the character already
-  // has a number.
+  // Sets the number of `character`, which is at most U+10FFFF. Returns false, without overwriting,
+  // if the character already has a number.
   bool add(char32_t character, int32_t number) {
     uint16_t& page = pages_[(character >> 8) % kPages];
     if (page == 0) {
@@ -35,7 +36,7 @@ class CharacterTable {
   static constexpr size_t kPage = 256;
   static constexpr size_t kPages = 0x1100;
 
-  std::array<uint16_t, kPages> pages_{};  // page 0 holds nothing
+  std::array<uint16_t, kPages> pages_{};  // page 0 stays empty
   std::vector<int32_t> numbers_;
 };
 

@@ -11,16 +11,16 @@
 
 namespace fastsft {
 
-// BPE merge state of one word (at most kLanes - 1 tokens). Pairs are packed as (rank, left
-// position), so the minimum is the leftmost pair of lowest rank. A merged token keeps the position
-// of its first part. Sentinels at both ends remove boundary checks. Several words are interleaved
-// to hide memory latency.
+// The merge state for a word (at most kLanes - 1 tokens). Pairs are packed as (rank, left
+// position), so the minimum is the leftmost pair with the lowest rank. A merged token keeps its
+// first part's position. Sentinels at both ends make boundary checks unnecessary. Several words are
+// interleaved to hide memory latency.
 template <size_t kLanes>
 class MergeLanes {
  public:
   static constexpr size_t kMaxTokens = std::min<size_t>(kLanes - 1, 62);
 
-  // Of kMaxTokens at most; the ids are those of single bytes or characters.
+  // Starts with a word's tokens: at most kMaxTokens, each a single byte or character.
   void begin(const PairTable& table, std::span<const WordToken> tokens) {
     const size_t count = tokens.size();
     pairs_.fill(kNoPair);
@@ -37,7 +37,7 @@ class MergeLanes {
     for (size_t i = 1; i < count; ++i) set_pair(i, table.find_near(ids_[i], ids_[i + 1]));
   }
 
-  // False when nothing joins any more.
+  // Merges the best pair. Returns false if no pair can merge any more.
   bool join_best(const PairTable& table) {
     const int32_t best = find_best();
     if (best == kNoPair) return false;
@@ -56,7 +56,7 @@ class MergeLanes {
     return true;
   }
 
-  // Calls `visit(id, size)` for each token that is left.
+  // Calls `visit(id, size)` for each remaining token.
   template <typename Visit>
   void visit_tokens(const Visit& visit) const {
     for (uint64_t left = there_ & (there_ - 1); (left & (left - 1)) != 0;) {
@@ -67,7 +67,7 @@ class MergeLanes {
   }
 
  private:
-  static constexpr int kPositionBits = 6;  // of the 28 that a rank and a position take
+  static constexpr int kPositionBits = 6;  // a rank and a position together take 28 bits
   static constexpr int32_t kNoPair = INT32_MAX;
 
   void set_pair(size_t at, PairTable::Join join) {
@@ -75,7 +75,7 @@ class MergeLanes {
     pairs_[at] = join.exists() ? pair : kNoPair;
     joined_[at] = join.id;
   }
-  // In four rows, which do not wait for each other.
+  // Uses four independent minima, which the processor computes in parallel.
   int32_t find_best() const {
     std::array<int32_t, 4> best = {pairs_[0], pairs_[1], pairs_[2], pairs_[3]};
     for (size_t i = 4; i < kLanes; i += 4) {
@@ -84,7 +84,7 @@ class MergeLanes {
     return lower(lower(best[0], best[1]), lower(best[2], best[3]));
   }
 
-  // The compilers make a branch of std::min here, which nobody can predict.
+  // Avoids std::min, for which compilers emit a branch here that no processor can predict.
   static int32_t lower(int32_t a, int32_t b) {
     return b ^ ((a ^ b) & -static_cast<int32_t>(a < b));
   }

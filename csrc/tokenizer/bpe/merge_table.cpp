@@ -30,7 +30,8 @@ MergeTable::MergeTable(const MergeRules& rules)
             PairTable::kNone, " merges");
     pairs_.add(left, right, {static_cast<uint32_t>(rank), symbol});
   }
-  pairs_.make_square(std::max(characters_.find(kSpaceMarkCode), 0));  // common ones follow it
+  // common characters have the ids after U+2581's
+  pairs_.make_square(std::max(characters_.find(kSpaceMarkCode), 0));
   is_followed_.resize(num_symbols);
   is_preceded_.resize(num_symbols);
   for (const std::string_view text : rules.merged) add_neighbours(text);
@@ -56,7 +57,8 @@ void MergeTable::add_neighbours(std::string_view text) {
 
 namespace {
 
-// Equal scores get equal ranks: only the score orders merges, then the position.
+// Ranks the pieces by score. Equal scores get equal ranks, because merges depend on score and
+// position only.
 std::vector<int32_t> rank_pieces(const std::vector<ScoredPiece>& pieces) {
   std::vector<float> scores;
   for (const ScoredPiece& piece : pieces) scores.push_back(piece.score);
@@ -83,7 +85,8 @@ class Derivation {
       ids_.add(piece.text, id);
       if (is_character(piece.text)) number(utf8_code_point(piece.text, 0), id);
     }
-    int32_t next = rules_.num_pieces;  // of the characters that only occur inside pieces
+    // the next symbol for a character that occurs only inside pieces
+    int32_t next = rules_.num_pieces;
     for (const ScoredPiece& piece : pieces_) {
       if (piece.type != PieceType::kNormal || is_character(piece.text)) continue;
       rules_.merged.push_back(piece.text);

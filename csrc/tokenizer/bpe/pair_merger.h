@@ -8,14 +8,16 @@
 
 namespace fastsft {
 
-// Byte-pair merges: of all neighbours the pair of the lowest rank joins first, the leftmost of
-// equals. Short words are looked through side by side, long ones use a heap: n log n at worst.
-// Keeps its buffers between calls; one thread at a time.
+// Merges byte pairs: of all adjacent pairs the pair with the lowest rank merges first; if ranks are
+// equal, the leftmost. Short words search all pairs at every step, several pairs at once. Long
+// words use a heap and take n log n steps at worst. An object keeps its buffers between calls, so
+// only one thread may use it at a time.
 class PairMerger {
  public:
   explicit PairMerger(const PairTable& table) : table_(&table) {}
 
-  // The ids are those of single bytes or characters, -1 for one that joins with nothing.
+  // Merges `tokens` in place. Each is a single byte or character; id -1 stands for a character that
+  // never merges.
   void merge(std::vector<WordToken>& tokens);
 
  private:
@@ -24,7 +26,9 @@ class PairMerger {
     int32_t left;
     int32_t right;
     int32_t id;
-    uint32_t size;  // of both when it was made: a grown neighbour makes it stale
+    // Both tokens' total size when the candidate was made. If a token has grown since, the
+    // candidate is outdated.
+    uint32_t size;
   };
   static bool is_later(const Candidate& a, const Candidate& b);
 

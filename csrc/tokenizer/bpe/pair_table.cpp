@@ -6,7 +6,8 @@
 namespace fastsft {
 namespace {
 
-constexpr size_t kMostPerBucket = 3;  // on average; of five, few buckets are full
+// most pairs per bucket on average; with room for five, few buckets are full
+constexpr size_t kMostPerBucket = 3;
 
 }  // namespace
 
@@ -25,7 +26,7 @@ PairTable::Join PairTable::find_further(uint64_t key) const {
   }
 }
 
-// Where the pair is, or else the first place that is free.
+// Stores the pair in its slot, or in the first free slot if the pair is new.
 void PairTable::place(uint64_t key, Join join) {
   for (size_t at = index_of(key);; at = (at + 1) % num_buckets_) {
     Bucket& bucket = buckets()[at];

@@ -8,29 +8,29 @@
 
 namespace fastsft {
 
-// Which two tokens join, in what order, and into what. Five pairs a cache line, all compared at
-// once: no branch waits for memory. Pairs out of a row of 256 ids, the bytes or the commonest
-// characters, are in a square of their own as well.
+// A table with all token pairs that merge, their ranks and their results. A cache line holds five
+// pairs, which are compared at once without branches. Pairs from a range of 256 common ids, such as
+// the single bytes, are also stored in a square array.
 class PairTable {
  public:
   static constexpr uint32_t kNone = (1u << 22) - 1;
   static constexpr int32_t kMaxIds = (1 << 21) - 1;
-  static constexpr int32_t kNothing = -1;  // an id that joins with none
-  // What joins to `id`; smaller ranks join first.
+  static constexpr int32_t kNothing = -1;  // an id that never merges
+  // A pair's merge: the result `id` and the rank. Lower ranks merge first.
   struct Join {
     uint32_t rank = kNone;
     int32_t id = 0;
     bool exists() const { return rank != kNone; }
   };
 
-  // With room for `num_pairs`; grows where there are more.
+  // Reserves room for `num_pairs`. The table grows when needed.
   explicit PairTable(size_t num_pairs = 0);
 
-  // `rank` is below kNone, ids below kMaxIds. `put` replaces what was known of the pair, `add`
-  // keeps it.
+  // Store a pair. `rank` must be below kNone and ids below kMaxIds. If the table already has the
+  // pair, `put` replaces it and `add` keeps it.
   void put(int32_t left, int32_t right, Join join);
   void add(int32_t left, int32_t right, Join join);
-  // Pairs of ids from `first` to `first` + 255 are at hand for `find_near` from now on.
+  // Stores the pairs with ids from `first` to `first` + 255 in the square array for `find_near`.
   void make_square(int32_t first);
 
   Join find(int32_t left, int32_t right) const {
@@ -47,7 +47,7 @@ class PairTable {
       return find_further(key);
     return {rank_of(found), static_cast<int32_t>(id)};
   }
-  // The same, in less time where both are in the square.
+  // Returns the same as `find`, faster if both ids are in the square array.
   Join find_near(int32_t left, int32_t right) const {
     const uint32_t row = static_cast<uint32_t>(left) - first_;
     const uint32_t column = static_cast<uint32_t>(right) - first_;
@@ -61,11 +61,12 @@ class PairTable {
   static constexpr int kIdBits = 21;
   static constexpr size_t kPairs = 5;
   static constexpr uint32_t kSide = 256;
-  // Zeros are empty, which pages begin as: ranks are kept as kNone - rank, ids in keys as id + 1.
+  // All-zero slots are empty, because new memory pages are zero. So ranks are stored as kNone -
+  // rank, and ids in keys as id + 1.
   struct alignas(64) Bucket {
-    std::array<uint64_t, kPairs> pairs;  // the key, then the rank
+    std::array<uint64_t, kPairs> pairs;  // the pair's key, then the inverted rank
     std::array<int32_t, kPairs> ids;
-    uint32_t is_full;  // a pair of this bucket may be in the next one
+    uint32_t is_full;  // a pair that belongs here may be in the next bucket
   };
   struct Near {
     uint32_t inverted;
@@ -95,7 +96,7 @@ class PairTable {
   AnonymousMapping pages_;
   AnonymousMapping square_{0};
   uint32_t first_ = 0;
-  uint32_t side_ = 0;  // kSide when there is a square
+  uint32_t side_ = 0;  // kSide if `square_` is in use, else 0
 };
 
 }  // namespace fastsft

@@ -8,8 +8,9 @@
 
 namespace fastsft {
 
-// Buffers and caches that one thread uses for a call and that stay warm in between. Threads find
-// their own again as long as there are few of them; nothing locks.
+// A pool for buffers and caches. A thread borrows an object for a call, and the object keeps its
+// content between calls. With few threads, each thread usually gets its own object back. The pool
+// has no locks.
 template <typename Scratch>
 class ScratchPool {
  public:
@@ -20,6 +21,7 @@ class ScratchPool {
   ScratchPool(const ScratchPool&) = delete;
   ScratchPool& operator=(const ScratchPool&) = delete;
 
+  // An object that returns to the pool when its scope ends.
   class Borrowed {
    public:
     explicit Borrowed(const ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}

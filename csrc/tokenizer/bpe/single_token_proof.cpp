@@ -7,9 +7,10 @@ SingleTokenProof::SingleTokenProof(const PairTable& pairs, size_t num_ids)
 
 void SingleTokenProof::add_symbol(int32_t id) { merges_[id].rank = kSymbol; }
 
-// Goes back in time from the moment before `left` and `right` join, one merge of the two tokens at
-// the border after the other. Of equal ranks the leftmost joins first: a merge on the left of the
-// border wins against the pair across it, one on the right loses.
+// Goes backwards from the moment before `left` and `right` merge, and undoes, one by one, the
+// merges that made the two tokens at the border. If ranks are equal, the leftmost pair merges
+// first: a merge on the border's left side comes before the pair across the border, a merge on its
+// right side comes after that pair.
 bool SingleTokenProof::is_crossed(int32_t left, int32_t right) const {
   while (true) {
     const Merge& last_left = merges_[left];

@@ -6,25 +6,25 @@
 
 namespace fastsft {
 
-// Tokens that the merges make of their own bytes for sure, so that a word with these bytes need
-// not be merged. A token is proven by one of its merges: both parts are proven, their own merges
-// come before it, and at no moment while the two halves grow does a pair across the border between
-// them join first. Others may be such tokens too.
+// Proves that merging a token's bytes always gives the token itself, so that a word with these
+// bytes need not be merged. The proof uses one merge that makes the token: both parts are proven,
+// their own merges have lower ranks, and while the two parts form, no pair across the border
+// between them ever merges first. The proof can miss some such tokens.
 class SingleTokenProof {
  public:
-  // Of ids below `num_ids`. `pairs` stays.
+  // Handles ids below `num_ids`. `pairs` must outlive this object.
   SingleTokenProof(const PairTable& pairs, size_t num_ids);
 
-  // A byte or character that the merges begin with.
+  // Adds a byte or character with which merging begins.
   void add_symbol(int32_t id);
-  // A merge; merges of lower rank first.
+  // Adds a merge. Merges must be added in rank order.
   void add(int32_t left, int32_t right, PairTable::Join join);
 
   bool contains(int32_t id) const { return merges_[id].rank != kUnproven; }
 
  private:
   static constexpr int32_t kUnproven = -2;
-  static constexpr int32_t kSymbol = -1;  // before all merges
+  static constexpr int32_t kSymbol = -1;  // lower than every merge's rank
   struct Merge {
     int32_t left = 0;
     int32_t right = 0;
@@ -34,7 +34,7 @@ class SingleTokenProof {
   bool is_crossed(int32_t left, int32_t right) const;
 
   const PairTable* pairs_;
-  std::vector<Merge> merges_;  // the last one of each proven token, by id
+  std::vector<Merge> merges_;  // each proven token's final merge, indexed by id
 };
 
 }  // namespace fastsft

@@ -9,38 +9,38 @@
 
 namespace fastsft {
 
-// Ids by text: one flat table that holds copies of the texts next to each other.
+// A hash table from texts to ids. The texts are copied into a contiguous string.
 class TextIndex {
  public:
   static constexpr int32_t kMissing = -1;
 
-  // With room for `num_texts` of `num_bytes` bytes together; grows where there are more. Holds up
-  // to 4 GiB of texts.
+  // Reserves room for `num_texts` texts with `num_bytes` bytes together. The table grows when
+  // needed, up to 4 GiB for all texts.
   explicit TextIndex(size_t num_texts = 0, size_t num_bytes = 0);
 
-  // False when the text is there already: its id stays.
+  // Returns false, without overwriting the id, if the text is already in the table.
   bool add(std::string_view text, int32_t id);
 
   int32_t find(std::string_view text) const {
     const Slot& slot = slots()[slot_of(text, hash_of(text))];
     return slot.end == 0 ? kMissing : slot.id;
   }
-  // Begins to fetch what `find` will read.
+  // Prefetches the slot that `find` will read.
   void prefetch(std::string_view text) const {
     __builtin_prefetch(slots() + (hash_of(text) & mask_));
   }
 
  private:
-  struct Slot {  // all zeros when empty
+  struct Slot {  // an empty slot is all zeros
     uint32_t hash;
     uint32_t begin;
-    uint32_t end;  // plus one
+    uint32_t end;  // the text's end plus one
     int32_t id;
   };
 
   static uint32_t hash_of(std::string_view text);
   Slot* slots() const { return static_cast<Slot*>(slots_.data()); }
-  // Of the text, or the empty one where it would be.
+  // Returns the text's slot, or the empty slot for inserting it.
   size_t slot_of(std::string_view text, uint32_t hash) const {
     size_t at = hash & mask_;
     while (slots()[at].end != 0 && !holds(slots()[at], text, hash)) at = (at + 1) & mask_;

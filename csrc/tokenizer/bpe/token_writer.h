@@ -12,14 +12,14 @@
 
 namespace fastsft {
 
-// Appends tokens to a list, some hundred at a time: Output is Token, with byte ranges that follow
-// each other from `offset` on, or int32_t, ids alone.
+// Appends tokens to a vector through a buffer for some hundred tokens. Output is Token, with
+// contiguous byte ranges that begin at `offset`, or int32_t for ids alone.
 template <typename Output>
 class TokenWriter {
  public:
   TokenWriter(std::vector<Output>& to, uint32_t offset) : to_(&to), next_{staged(), offset} {}
-  ~TokenWriter() =
-      default;  // what `flush` has not handed over is lost: it allocates, and may throw
+  // Tokens that were not flushed are lost: `flush` may throw, and a destructor must not.
+  ~TokenWriter() = default;
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
@@ -35,8 +35,9 @@ class TokenWriter {
     next_.to = staged();
   }
 
-  // Where the next token goes, for a loop that keeps it at hand: `open` makes room for
-  // WordCache::kInline tokens of each of `num_words` (kMaxWords at most), `close` ends it.
+  // Fast path: `open` returns the next token's position for a loop that keeps the position in
+  // registers, and reserves room for `num_words` words (at most kMaxWords) with WordCache::kInline
+  // tokens each. `close` stores the final position.
   static constexpr size_t kMaxWords = 256;
   struct Position {
     Output* to;
@@ -47,7 +48,8 @@ class TokenWriter {
     return next_;
   }
   void close(const Position& next) { next_ = next; }
-  // At most WordCache::kInline tokens; all of `tokens` may be read.
+  // Writes the first `count` tokens (at most WordCache::kInline), and may read all elements in
+  // `tokens`.
   static void put_inline(Position& next, const std::array<PackedToken, WordCache::kInline>& tokens,
                          size_t count) {
     if constexpr (std::is_same_v<Output, int32_t>) {
@@ -77,7 +79,7 @@ class TokenWriter {
 
   std::vector<Output>* to_;
   Position next_;
-  alignas(16) std::byte bytes_[kStaged * sizeof(Output)];  // of Outputs; nothing to initialize
+  alignas(16) std::byte bytes_[kStaged * sizeof(Output)];  // memory for Outputs, left uninitialized
 };
 
 }  // namespace fastsft

@@ -20,7 +20,7 @@ void WordBatch::load(std::string_view text, size_t begin, std::span<const uint32
     add(WordCache::load_key(text.data() + at, ends[i] - at));
   }
   if (i == ends.size()) return;
-  // The last words, fewer than kLoaded bytes, are read from a copy with room after it.
+  // The last words, in fewer than kLoaded bytes, are read from a padded copy.
   char tail[2 * WordCache::kLoaded] = {};
   const size_t first = at;
   std::memcpy(tail, text.data() + first, text.size() - first);
@@ -54,7 +54,7 @@ std::span<const uint32_t> CacheMisses::resolve(const WordBatch& batch, const Wor
     words_[num_others] = word;
     if (id == WordIndex::kMissing) {
       ++num_others;
-    } else if (cache.find(key, hash) == nullptr) {  // it may be in the batch twice
+    } else if (cache.find(key, hash) == nullptr) {  // the word may occur twice in the batch
       const PackedToken token = pack_token(id, static_cast<uint32_t>(batch.word(word).size()));
       cache.insert(key, hash, {&token, 1});
     }

@@ -12,14 +12,14 @@
 
 namespace fastsft {
 
-// Some words of a text that follow each other. All are looked up before the first is needed, so
-// that the cache lines are on their way.
+// Consecutive words that are looked up together: all cache lines are prefetched before the first is
+// needed.
 class WordBatch {
  public:
   static constexpr size_t kMaxWords = 256;
 
-  // The words [begin, ends[0]), [ends[0], ends[1]), ... of `text`; `ends` stays until they are
-  // written.
+  // Loads the words [begin, ends[0]), [ends[0], ends[1]), ... of `text` and prefetches their cache
+  // lines. `text` and `ends` must stay valid until the words are written.
   void load(std::string_view text, size_t begin, std::span<const uint32_t> ends,
             const WordCache& cache);
 
@@ -31,12 +31,13 @@ class WordBatch {
   const WordCache::Key& key(size_t i) const { return keys_[i]; }
   uint32_t hash(size_t i) const { return hashes_[i]; }
 
-  // The words of at most WordCache::kMaxWord bytes that `cache` does not hold; returns how many.
+  // Fills `missing` with the index of each word that is not in `cache` and has at most
+  // WordCache::kMaxWord bytes. Returns their number.
   size_t find_missing(const WordCache& cache, std::array<uint32_t, kMaxWords>& missing) const;
 
-  // Writes the tokens of words that `cache` holds; for others calls `encode(word, key, hash)`,
-  // which writes them itself and may add to the cache. The key is WordCache::kNoWord for a word
-  // of more than WordCache::kMaxWord bytes.
+  // Writes the tokens for the words in `cache`. For every other word it calls `encode(word, key,
+  // hash)`, which must write the tokens itself and may add them to the cache. The key is
+  // WordCache::kNoWord if the word is longer than WordCache::kMaxWord bytes.
   template <typename Output, typename Encode>
   void write(const WordCache& cache, TokenWriter<Output>& writer, const Encode& encode) const;
 
@@ -70,21 +71,22 @@ void WordBatch::write(const WordCache& cache, TokenWriter<Output>& writer,
   writer.close(position);
 }
 
-// The words of a text that its cache does not hold yet. While there are many of them, those of a
-// batch are looked up together, so that none waits for the memory of another.
+// Handles words that the cache does not have yet. While there are many such words, a whole batch is
+// looked up at once, so that memory accesses overlap.
 class CacheMisses {
  public:
-  // To be called for each batch, after it is loaded. The words of `index` that the cache lacks are
-  // put into it; returns the others, nothing when the batch before had few.
+  // Copies missing words that are in `index` into the cache and returns the other missing words'
+  // indices. Returns nothing if the previous batch had few missing words. Must be called for each
+  // batch after its `load`.
   std::span<const uint32_t> resolve(const WordBatch& batch, const WordIndex& index,
                                     WordCache& cache);
-  // A word was met that the cache did not hold.
+  // Counts a word that the cache did not have.
   void count_one() { ++count_; }
 
  private:
   static constexpr size_t kMany = 8;
 
-  size_t count_ = WordBatch::kMaxWords;  // of the last batch
+  size_t count_ = WordBatch::kMaxWords;  // missing words in the last batch
   std::array<uint32_t, WordBatch::kMaxWords> words_;
 };
 

@@ -21,7 +21,8 @@ WordCache::WordCache(size_t max_buckets)
   static_assert(sizeof(Entry) == 32 && std::endian::native == std::endian::little);
 }
 
-// A chunk of the entry that is written over is taken again. False when there is no room left.
+// Stores more than kInline tokens in `more_`. Reuses the chunk if the overwritten entry has one.
+// Returns false if there is no room left.
 bool WordCache::place_rest(Entry& entry, std::span<const PackedToken> tokens) {
   size_t at = entry.tokens[0];
   if (entry.count() <= kInline) {
@@ -40,7 +41,8 @@ const WordCache::Entry* WordCache::find_beside(const Key& key, uint32_t hash) co
   return entry[1].holds(key) ? entry + 1 : nullptr;
 }
 
-// The first that is free, or else the bucket's second.
+// Returns the first free entry in the two buckets, or else the second entry in the word's own
+// bucket.
 WordCache::Entry* WordCache::find_place(uint32_t hash) const {
   Entry* own = bucket_of(hash);
   if (own->count() == 0) return own;
@@ -50,7 +52,7 @@ WordCache::Entry* WordCache::find_place(uint32_t hash) const {
   return beside[1].count() == 0 ? beside + 1 : own + 1;
 }
 
-// Words that shared two buckets part or stay together, so none is lost.
+// No word is lost: the words from two neighbouring buckets always fit into their new buckets.
 void WordCache::grow() {
   const AnonymousMapping old_pages = std::move(pages_);
   const Entry* old = entries_;

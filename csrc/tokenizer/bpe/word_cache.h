@@ -14,7 +14,7 @@
 
 namespace fastsft {
 
-// A token inside a short word: the id in the low 24 bits, how many bytes it covers above them.
+// A token inside a short word: the id in the low 24 bits, and above them the token's size in bytes.
 using PackedToken = uint32_t;
 
 constexpr PackedToken pack_token(int32_t id, uint32_t size) {
@@ -23,23 +23,25 @@ constexpr PackedToken pack_token(int32_t id, uint32_t size) {
 constexpr int32_t packed_id(PackedToken token) { return static_cast<int32_t>(token & 0xFFFFFF); }
 constexpr uint32_t packed_size(PackedToken token) { return token >> 24; }
 
-// Words of 1 to 15 bytes already encoded, so that each is merged once: buckets of two entries, one
-// cache line each. Where a bucket is full its neighbour takes the word; where both are, the second
-// entry is evicted. Ids must be below 2^24.
+// A cache of encoded words with 1 to 15 bytes. A bucket is one cache line with two entries. If a
+// bucket is full, its neighbour takes the word; if both are full, the bucket's second entry is
+// overwritten. Ids must be below 2^24.
 class WordCache {
  public:
-  // A word as two numbers: its bytes padded with zeros, its size in the last byte.
+  // A word as two integers: its bytes, padded with zeros, and its size in the last byte.
   struct Key {
     uint64_t low = 0;
     uint64_t high = 0;
   };
-  // Held by no entry.
+  // A key that no entry has.
   static constexpr Key kNoWord = {~uint64_t{0}, 0};
 
-  // The number of tokens is in the top four bits of the key. All zeros when empty.
+  // A word and its tokens. The key's top four bits hold the token count. An empty entry is all
+  // zeros.
   struct Entry {
     Key key;
-    std::array<PackedToken, 4> tokens;  // of more than four: where the rest is, then nothing
+    // if there are more than four, tokens[0] is their position in `more_`
+    std::array<PackedToken, 4> tokens;
 
     size_t count() const { return key.high >> 60; }
     bool holds(const Key& wanted) const {
@@ -50,13 +52,15 @@ class WordCache {
   static constexpr size_t kInline = 4;
   static constexpr size_t kLoaded = 16;  // bytes that `load_key` reads
 
-  // Grows from 512 KiB, of which only what is used takes memory, to `max_buckets` of 64 bytes, a
-  // power of two.
+  // The cache begins with 512 KiB, of which only used pages take memory, and grows to `max_buckets`
+  // buckets with 64 bytes each. `max_buckets` must be a power of two.
   explicit WordCache(size_t max_buckets);
 
-  // The first `size` of the kLoaded bytes at `bytes`; kNoWord when that is more than kMaxWord.
+  // Returns the key of the first `size` bytes at `bytes`, and kNoWord if `size` is above kMaxWord.
+  // Reads kLoaded bytes.
   static Key load_key(const char* bytes, size_t size);
-  static Key make_key(const char* bytes, size_t size);  // reads `size` bytes only, up to kMaxWord
+  // Returns the same key but reads `size` bytes only. `size` is at most kMaxWord.
+  static Key make_key(const char* bytes, size_t size);
 
   static uint32_t hash_of(const Key& key) {
     __extension__ using Wide = unsigned __int128;
@@ -66,21 +70,21 @@ class WordCache {
                                  static_cast<uint64_t>(product));
   }
   void prefetch(uint32_t hash) const { __builtin_prefetch(bucket_of(hash)); }
-  // Which of the two entries is a coin's throw, so nothing branches on it. Words go to the
-  // neighbour only where the bucket is full, and nothing leaves it.
+  // Selects between the two entries without a branch, because a branch would be unpredictable. A
+  // word is in the neighbour only if its own bucket is full, and entries are never removed.
   const Entry* find(const Key& key, uint32_t hash) const {
     const Entry* bucket = bucket_of(hash);
     const Entry* entry = bucket + !bucket->holds(key);
     if (entry->holds(key)) return entry;
     return bucket[1].count() == 0 ? nullptr : find_beside(key, hash);
   }
-  // All of an entry's tokens; good until the next `insert`.
+  // Returns all tokens in an entry. The result is valid until the next `insert`.
   std::span<const PackedToken> tokens(const Entry& entry) const {
     if (entry.count() <= kInline) return {entry.tokens.data(), entry.count()};
     return {more_.data() + entry.tokens[0], entry.count()};
   }
 
-  // `tokens`: 1 to 15 of them.
+  // `tokens`: 1 to 15 tokens.
   void insert(const Key& key, uint32_t hash, std::span<const PackedToken> tokens);
 
  private:
@@ -94,13 +98,14 @@ class WordCache {
   Entry* entries_;
   size_t mask_;
   size_t max_buckets_;
-  size_t num_inserted_ = 0;        // since the last growth
-  std::vector<PackedToken> more_;  // chunks of 16 for the entries that need them
+  size_t num_inserted_ = 0;        // words inserted since the last growth
+  std::vector<PackedToken> more_;  // 16 tokens each for entries with more than four
 };
 
 namespace internal {
 
-// What of 16 bytes belongs to a word of each size, and what comes to it.
+// For each word size: which of 16 loaded bytes belong to the word, and what is added to them to
+// make the key.
 struct KeyMask {
   WordCache::Key kept;
   WordCache::Key added;
@@ -133,18 +138,19 @@ inline WordCache::Key WordCache::make_key(const char* bytes, size_t size) {
   return load_key(padded, size);
 }
 
-// A token inside a word: its id and how many bytes of the word it covers.
+// A token inside a word: its id, and its size in bytes.
 struct WordToken {
   int32_t id = 0;
   uint32_t size = 0;
 };
 
-// Words already encoded that are too long for WordCache. Bounded: when full it begins again.
+// A cache for encoded words that are too long for WordCache. A full cache is cleared.
 class LongWordCache {
  public:
   static constexpr size_t kMaxWord = 64;
 
-  // Nothing remembered: an empty span. Good until the next call of `insert`.
+  // Returns an empty span if the word is not in the cache. The result is valid until the next
+  // `insert`.
   std::span<const WordToken> find(std::string_view word) const {
     if (word.size() > kMaxWord) return {};
     const auto found = words_.find(word);

@@ -8,16 +8,17 @@
 
 namespace fastsft {
 
-// Ids of words of 1 to WordCache::kMaxWord bytes, by the same keys and hashes as in a WordCache.
-// All threads may read it; `prefetch` first where several are looked up.
+// A table from words with at most WordCache::kMaxWord bytes to ids. The keys and hashes are the
+// same as in WordCache. Several threads may read it at once. To look up several words, call
+// `prefetch` for all words first.
 class WordIndex {
  public:
   static constexpr int32_t kMissing = -1;
 
-  // With room for `num_words`; grows where there are more.
+  // Reserves room for `num_words`. The table grows when needed.
   explicit WordIndex(size_t num_words = 0);
 
-  // The first id of a word stays.
+  // Adds a word. If the word is already in the table, its id stays.
   void add(const WordCache::Key& key, int32_t id);
 
   void prefetch(uint32_t hash) const {
@@ -32,7 +33,8 @@ class WordIndex {
  private:
   WordCache::Key* keys() const { return static_cast<WordCache::Key*>(keys_.data()); }
   int32_t* ids() const { return static_cast<int32_t*>(ids_.data()); }
-  // Of the word, or the empty one where it would be: the size in a key is not zero.
+  // Returns the word's index, or the empty index for inserting the word. A key is never zero,
+  // because it contains the word's size.
   size_t place_of(const WordCache::Key& key, uint32_t hash) const {
     size_t at = hash & mask_;
     while (((keys()[at].low ^ key.low) | (keys()[at].high ^ key.high)) != 0 &&

@@ -10,9 +10,9 @@
 
 namespace fastsft {
 
-// GPT-2's way to write any byte as a printable character: the byte itself for '!' to '~' and most
-// of Latin-1, U+0100 and up for the 68 others (a space is "Ġ"). The byte of each character, -1 for
-// one that is of no byte.
+// For each character in GPT-2's byte alphabet its byte, or -1 for other characters. GPT-2 writes
+// every byte as a printable character: '!' to '~' and most of Latin-1 as themselves, the other 68
+// bytes as U+0100 and up (a space is "Ġ").
 inline constexpr std::array<int16_t, 0x144> kByteOfChar = [] {
   std::array<int16_t, 0x144> bytes{};
   bytes.fill(-1);
@@ -24,8 +24,8 @@ inline constexpr std::array<int16_t, 0x144> kByteOfChar = [] {
   return bytes;
 }();
 
-// Appends the bytes that a piece of the vocabulary means; false, with some of them there, when it
-// has other characters.
+// Appends the bytes that `piece`, a text in the byte alphabet, stands for. Returns false if it has
+// other characters; some bytes may be appended then.
 inline bool append_piece_bytes(std::string_view piece, std::string& bytes) {
   for (size_t at = 0; at < piece.size();) {
     const DecodedChar c = decode_char(piece, at);
@@ -36,7 +36,7 @@ inline bool append_piece_bytes(std::string_view piece, std::string& bytes) {
   return true;
 }
 
-// These bytes alone; nothing when it has other characters.
+// Returns the bytes of `piece`, or nothing if it has characters outside the byte alphabet.
 inline std::optional<std::string> piece_to_bytes(std::string_view piece) {
   std::string bytes;
   if (!append_piece_bytes(piece, bytes)) return std::nullopt;

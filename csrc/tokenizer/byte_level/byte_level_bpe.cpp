@@ -12,10 +12,10 @@
 namespace fastsft {
 namespace {
 
-// Whether one of the next eight bytes is not ASCII; a block would end there.
+// Returns true if one of the next eight bytes is not ASCII. A block would end there.
 bool is_high_soon(std::string_view text) {
   uint64_t bytes = 0;
-  if (text.size() < sizeof bytes) return false;  // it is cheap to find out
+  if (text.size() < sizeof bytes) return false;  // a wrong guess costs little for a short text
   std::memcpy(&bytes, text.data(), sizeof bytes);
   return (bytes & 0x8080808080808080ull) != 0;
 }
@@ -30,7 +30,8 @@ PairTable make_pairs(const TokenizerJson& json) {
   PairTable pairs(json.merges.size());
   for (uint32_t rank = 0; rank < json.merges.size(); ++rank) {
     const auto& [left, right, merged] = json.merges[rank];
-    pairs.put(left, right, {rank, merged});  // the last of a pair counts, as in `tokenizers`
+    // if a pair occurs twice, the last merge counts, as in `tokenizers`
+    pairs.put(left, right, {rank, merged});
   }
   return pairs;
 }
@@ -51,7 +52,8 @@ ByteLevelBpe::ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool
 void ByteLevelBpe::index_bytes(const TokenizerJson& json) {
   byte_ids_.fill(-1);
   for (const VocabularyPiece& piece : json.pieces) {
-    if (piece.text.empty() || piece.text.size() > 2) continue;  // the alphabet's are no longer
+    // characters in the byte alphabet have at most two bytes
+    if (piece.text.empty() || piece.text.size() > 2) continue;
     const auto bytes = piece_to_bytes(piece.text);
     if (bytes && bytes->size() == 1) byte_ids_[static_cast<uint8_t>((*bytes)[0])] = piece.id;
   }
@@ -62,7 +64,8 @@ void ByteLevelBpe::index_bytes(const TokenizerJson& json) {
 }
 
 void ByteLevelBpe::index_whole_pieces(const TokenizerJson& json) {
-  // Tokens that a text of their bytes becomes; where merges are ignored each piece is one.
+  // Tokens that always result from merging their own bytes. If merges are ignored, every piece is
+  // such a token.
   std::optional<SingleTokenProof> proven;
   if (!ignores_merges_) {
     proven.emplace(pairs_, json.pieces.size() + json.added_tokens.size());
@@ -116,7 +119,7 @@ void ByteLevelBpe::encode_short(std::string_view piece, const WordCache::Key& ke
   scratch.missing_.count_one();
 }
 
-// Puts words of the batch into the cache.
+// Merges several words in turns and puts them into the cache.
 void ByteLevelBpe::merge_side_by_side(std::span<const uint32_t> words, Scratch& scratch) const {
   const WordBatch& batch = scratch.batch_;
   std::array<uint32_t, Scratch::kSideBySide> merged;
@@ -131,7 +134,7 @@ void ByteLevelBpe::merge_side_by_side(std::span<const uint32_t> words, Scratch& 
   const auto finish = [&](size_t lane) {
     const WordCache::Key& key = batch.key(merged[lane]);
     const uint32_t hash = batch.hash(merged[lane]);
-    if (scratch.cache_.find(key, hash) != nullptr) return;  // it is in the batch twice
+    if (scratch.cache_.find(key, hash) != nullptr) return;  // the word occurs twice in the batch
     scratch.packed_.clear();
     scratch.lanes_[lane].visit_tokens(
         [&](int32_t id, uint32_t size) { scratch.packed_.push_back(pack_token(id, size)); });
@@ -167,7 +170,7 @@ void ByteLevelBpe::encode_long(std::string_view piece, Scratch& scratch,
   for (const WordToken& token : tokens) writer.put(token.id, token.size);
 }
 
-// Collects the ends of the pieces from `begin` on, as many as there is room for; returns the last.
+// Collects the pieces' ends from `begin` on, as many as `ends_` has room for. Returns the last end.
 size_t ByteLevelBpe::find_ends(std::string_view text, size_t begin, Scratch& scratch) const {
   size_t count = 0;
   size_t at = begin;

@@ -20,25 +20,25 @@
 
 namespace fastsft {
 
-// Byte-level BPE over one run of plain text: split by the pattern, each piece merged once and
-// remembered. Pieces of ASCII are found 64 bytes at a time.
+// Byte-level BPE for plain text without special tokens. The text is split by the pattern; each
+// piece is merged once and then cached. Pieces in ASCII are found 64 bytes at a time.
 class ByteLevelBpe {
  public:
-  // With `ignores_merges` a piece that is in the vocabulary is that token, whatever its merges
-  // say. Throws UnsupportedTokenizer when a byte has no token or there are more pieces (2^21) or
-  // merges (2^22) than the tables hold.
+  // `ignores_merges`: a piece that is in the vocabulary becomes that token, whatever the merges
+  // say. Throws UnsupportedTokenizer if a byte has no token, or if the tables have no room for the
+  // pieces (2^21) or merges (2^22).
   ByteLevelBpe(const TokenizerJson& json, SplitPattern pattern, bool ignores_merges);
 
-  // Caches and buffers of one thread.
+  // A thread's caches and buffers.
   class Scratch;
 
-  // Appends the tokens of `text`, whose first byte has offset `offset`. Output is Token or, for
-  // ids alone, int32_t.
+  // Appends the tokens of `text`. `offset`: position of the text's first byte, for the byte ranges.
+  // Output is Token, or int32_t for ids alone.
   template <typename Output>
   void encode(std::string_view text, uint32_t offset, Scratch& scratch,
               std::vector<Output>& tokens) const;
 
-  // Instead of the processor's own, for tests.
+  // Replaces the processor's own classifier, for tests.
   void set_classifier(ClassifyBytes classify) { classify_ = classify; }
 
  private:
@@ -59,9 +59,9 @@ class ByteLevelBpe {
   ClassifyBytes classify_;
   PairTable pairs_;
   std::array<int32_t, 256> byte_ids_{};
-  // Pieces that are one token for sure, by their bytes.
+  // Pieces that are proven to be a single token, by their bytes.
   WordIndex whole_words_;
-  TextIndex whole_pieces_;  // those too long for it
+  TextIndex whole_pieces_;  // proven pieces that are too long for `whole_words_`
 };
 
 class ByteLevelBpe::Scratch {
@@ -70,9 +70,10 @@ class ByteLevelBpe::Scratch {
 
  private:
   friend class ByteLevelBpe;
-  static constexpr size_t kBuckets = size_t{1} << 18;  // 16 MiB where they are used
-  static constexpr size_t kBlock = 64;                 // bytes of text at a time
-  static constexpr size_t kSideBySide = 4;             // words that are merged in turns
+  // up to 16 MiB, which are allocated when used
+  static constexpr size_t kBuckets = size_t{1} << 18;
+  static constexpr size_t kBlock = 64;      // text bytes per step
+  static constexpr size_t kSideBySide = 4;  // words that are merged in turns
 
   WordCache cache_;
   LongWordCache long_pieces_;
@@ -83,7 +84,7 @@ class ByteLevelBpe::Scratch {
   CacheMisses missing_;
   std::array<MergeLanes<16>, kSideBySide> lanes_;
   size_t num_ends_ = 0;
-  std::array<uint32_t, WordBatch::kMaxWords> ends_;  // of the pieces that are encoded next
+  std::array<uint32_t, WordBatch::kMaxWords> ends_;  // ends of the pieces that are encoded next
 };
 
 }  // namespace fastsft

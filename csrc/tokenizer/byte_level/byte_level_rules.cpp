@@ -23,7 +23,7 @@ bool parse_normalizer(const Json& section) {
 SplitPattern parse_split(const Json& section) {
   const auto behavior = section.at("behavior").get<std::string>();
   const bool invert = section.value("invert", false);
-  // Every character is matched, so what is between matches is nothing.
+  // The patterns match every character, so there is no text between matches.
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
     throw UnsupportedTokenizer("a split of behavior " + in_quotes(behavior));
   }

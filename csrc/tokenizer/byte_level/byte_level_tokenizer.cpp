@@ -20,12 +20,13 @@ std::vector<AddedToken> normalize_added(const JsonVocabulary& vocabulary, bool n
     tokens.push_back(token);
     if (nfc && normalize_nfc(token.text, normalized)) tokens.back().text = normalized.text;
   }
-  // Of tokens that have become equal the special one counts.
+  // If normalization made tokens equal, the special token is used.
   std::stable_partition(tokens.begin(), tokens.end(), [](auto& token) { return token.special; });
   return tokens;
 }
 
-// Each piece of bytes that cannot become UTF-8 any more is one U+FFFD, as in Rust.
+// Replaces each sequence of bytes that cannot be part of a valid character by one U+FFFD, as Rust
+// does.
 std::string replace_invalid(std::string_view bytes) {
   std::string text;
   while (!bytes.empty()) {
@@ -39,7 +40,8 @@ std::string replace_invalid(std::string_view bytes) {
   return text;
 }
 
-// Where tokens have ranges, `moved` says what becomes of each end from token `first` on.
+// Applies `moved` to every token's range from index `first` on. Does nothing for tokens without
+// ranges.
 template <typename Output, typename Move>
 void move_ranges(std::vector<Output>& tokens, size_t first, const Move& moved) {
   if constexpr (std::is_same_v<Output, Token>) {
@@ -114,7 +116,7 @@ std::string ByteLevelTokenizer::decode(std::span<const int32_t> ids,
                                        bool skip_special_tokens) const {
   std::string bytes;
   for (const int32_t id : ids) {
-    const std::string text = token_text(id);  // throws for an id that is none
+    const std::string text = token_text(id);  // throws for an unknown id
     if (skip_special_tokens && is_control(id)) continue;
     bytes += piece_to_bytes(text).value_or(text);
   }

@@ -12,7 +12,7 @@
 
 namespace fastsft {
 
-// How a byte-level tokenizer.json treats a text before its merges.
+// The steps that a byte-level tokenizer.json applies to a text before the merges.
 struct ByteLevelRules {
   SplitPattern pattern = SplitPattern::kGpt2;
   bool adds_prefix_space = false;
@@ -20,14 +20,16 @@ struct ByteLevelRules {
   bool ignores_merges = false;
 };
 
-// Throws UnsupportedTokenizer for anything that is not known exactly.
+// Parses the rules. Throws UnsupportedTokenizer for any setting that fastsft does not reproduce
+// exactly.
 ByteLevelRules parse_byte_level_rules(const TokenizerJson& json,
                                       const JsonTokenizerSettings& settings);
 
-// Byte-level BPE from a tokenizer.json (GPT-2, Llama 3, Qwen 2 and 3): the ids of `tokenizers`.
+// Byte-level BPE from a tokenizer.json (GPT-2, Llama 3, Qwen 2 and 3), with the same ids as
+// `tokenizers`.
 class ByteLevelTokenizer : public VocabularyTokenizer {
  public:
-  // Throws UnsupportedTokenizer when fastsft does not reproduce what the file says.
+  // Throws UnsupportedTokenizer if fastsft does not reproduce the file's settings.
   ByteLevelTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   void encode(std::string_view text, SpecialText specials,
@@ -38,14 +40,14 @@ class ByteLevelTokenizer : public VocabularyTokenizer {
                   std::vector<int32_t>& ids) const override {
     encode_into(text, specials, ids);
   }
-  // As ByteLevel's decoder: bytes that are no UTF-8 become U+FFFD.
+  // Decodes like the ByteLevel decoder: bytes that are not valid UTF-8 become U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
 
   bool prefixes_every_part() const override { return parts_are_alone_; }
-  // A run of white space can join over a newline.
+  // White space can merge across a newline.
   bool cuts_before_spaces() const override { return false; }
 
-  // For tests: without special instructions of the processor.
+  // Uses code without vector instructions, for tests.
   void use_portable_code() { bpe_.set_classifier(byte_classifier(/*portable=*/true)); }
 
  private:
@@ -66,7 +68,7 @@ class ByteLevelTokenizer : public VocabularyTokenizer {
                     std::vector<Output>& tokens) const;
 
   ByteLevelRules rules_;
-  std::vector<AddedToken> normalized_added_;  // their texts normalized
+  std::vector<AddedToken> normalized_added_;  // added tokens with normalized texts
   AddedMatcher original_matcher_;
   AddedMatcher normalized_matcher_;
   ByteLevelBpe bpe_;

@@ -11,10 +11,10 @@ namespace {
 
 constexpr size_t kBlock = kByteBlock;
 
-// The lowest `count` bits.
+// Returns a mask with the lowest `count` bits set.
 uint64_t low_bits(size_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
 
-// A contraction at a quote that begins a piece is a piece: 's, 'll.
+// Makes every contraction ('s, 'll) whose apostrophe begins a piece its own piece.
 uint64_t cut_contractions(SplitPattern pattern, std::string_view text, uint64_t quotes,
                           uint64_t starts) {
   for (; quotes != 0; quotes &= quotes - 1) {
@@ -27,7 +27,8 @@ uint64_t cut_contractions(SplitPattern pattern, std::string_view text, uint64_t 
   return starts;
 }
 
-// Masks of the classes that the patterns name; `valid` bytes belong to the block.
+// A block's class masks, limited to the bytes `valid` that belong to it, and masks derived from
+// them.
 struct Block {
   Block(const ClassMasks& masks, uint64_t valid)
       : letters(masks.letters & valid),
@@ -40,7 +41,7 @@ struct Block {
     before_word >>= 1;
   }
   uint64_t letters, digits, spaces, newlines, blanks, others;
-  uint64_t before_word;  // bytes in front of one that is no space
+  uint64_t before_word;  // bytes before a byte that is not a space
 };
 
 uint64_t run_begins(uint64_t run) { return run & ~(run << 1); }
@@ -51,7 +52,7 @@ uint64_t find_gpt2_starts(const Block& b) {
   return (words & ~(b.blanks << 1)) | run_begins(b.spaces) | last_spaces;
 }
 
-// Every `max_digits` digits from the beginning of a run on.
+// Returns the starts of groups with `max_digits` digits, counted from each run's beginning.
 uint64_t find_digit_starts(uint64_t digits, size_t max_digits) {
   if (max_digits == 1) return digits;
   const uint64_t inside = digits & (digits << 1) & (digits << 2) & (digits << 3);
@@ -60,7 +61,7 @@ uint64_t find_digit_starts(uint64_t digits, size_t max_digits) {
   return starts;
 }
 
-// What follows the last newline of a run of spaces is a piece of its own.
+// Makes spaces after the last newline in a run their own piece.
 uint64_t find_starts_behind_newlines(const Block& b, uint64_t spaces) {
   const uint64_t plain = spaces & ~b.newlines;
   uint64_t starts = 0;
@@ -75,9 +76,9 @@ uint64_t find_starts_behind_newlines(const Block& b, uint64_t spaces) {
 uint64_t find_cl100k_starts(const Block& b, size_t max_digits) {
   const uint64_t plain_spaces = b.spaces & ~b.newlines;
   const uint64_t others = run_begins(b.others) & ~(b.blanks << 1);
-  // A letter takes one character in front of it along: a space, or a single other one.
+  // A word includes one character before it: a space, or a single other character.
   const uint64_t letters = run_begins(b.letters) & ~(plain_spaces << 1) & ~(others << 1);
-  // Newlines after other characters belong to them.
+  // Newlines after other characters belong to these characters.
   const uint64_t first_behind = b.newlines & (b.others << 1);
   const uint64_t behind = b.newlines & (b.newlines ^ (b.newlines + first_behind));
   const uint64_t spaces = b.spaces & ~behind;
@@ -86,8 +87,8 @@ uint64_t find_cl100k_starts(const Block& b, size_t max_digits) {
          last_spaces | find_starts_behind_newlines(b, spaces);
 }
 
-// The last start that no byte after the block can move: two bytes decide about a contraction, and
-// a run of spaces must be seen whole.
+// Keeps the starts that do not depend on bytes after the block: a contraction depends on two more
+// bytes, and a run of spaces must be complete.
 BlockStarts keep_certain(uint64_t starts, uint64_t spaces, size_t size) {
   const size_t run = std::countl_one(spaces << (kBlock - size));
   const size_t last = std::min(size - std::min<size_t>(size, 2), size - run);

@@ -18,7 +18,7 @@ constexpr std::string_view kQwen2Regex =
 
 bool is_newline(char byte) { return byte == '\n' || byte == '\r'; }
 
-// A text with the classes of its characters.
+// A text with its characters' classes.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text), classes_(char_classes()) {}
@@ -43,7 +43,8 @@ class Scanner {
     return at;
   }
 
-  // \s*[\r\n]+ (when `has_newlines`), then \s+(?!\S), then \s+.
+  // Applies the alternatives \s*[\r
+  // ]+ (if `has_newlines`), \s+(?!\S) and \s+ in this order.
   size_t find_space_end(size_t begin, bool has_newlines) const {
     size_t end = begin;
     size_t last = begin;
@@ -119,7 +120,7 @@ size_t find_contraction(SplitPattern pattern, std::string_view text, size_t at) 
   if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
   if (second == 'e' && (first == 'r' || first == 'v')) return 3;
   if (first == 'l' && second == 'l') return 3;
-  // U+017F, the long s, is an "s" when case does not count.
+  // U+017F, the long s, is an "s" if case is ignored.
   return folds && text.substr(at + 1).starts_with("\u017F") ? 3 : 0;
 }
 

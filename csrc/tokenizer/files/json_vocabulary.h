@@ -13,34 +13,35 @@
 
 namespace fastsft {
 
-// An added token that a tokenizer's other files name. Its id is not read: it is that of its text,
-// or else the next one. Where the text is an added token already, the flags may count or not.
+// An added token from a file other than tokenizer.json. The file's id is ignored: the token gets
+// the id of its text, or the next free id. If an added token with the same text exists, the two
+// flags say whose settings count.
 struct GivenToken {
   AddedToken token;
-  bool replaces_file = false;   // one of tokenizer.json
-  bool replaces_other = false;  // one that was given before
+  bool replaces_file = false;   // overrides the settings in tokenizer.json
+  bool replaces_other = false;  // overrides a GivenToken before it
 };
 
-// The tokens of a tokenizer.json by id and text, added ones included, with the ids that
-// `tokenizers` gives to them.
+// All tokens in a tokenizer.json by id and by text, added tokens included, with the same ids as in
+// `tokenizers`.
 class JsonVocabulary {
  public:
-  // `given` come to the added tokens of the file, in their order. Throws UnsupportedTokenizer when
-  // the file's ids are not those that `tokenizers` gives.
+  // `given`: tokens to add after the file's own added tokens, in order. Throws UnsupportedTokenizer
+  // if `tokenizers` would give other ids than the file.
   JsonVocabulary(const TokenizerJson& json, const std::vector<GivenToken>& given);
 
   const std::map<int32_t, AddedToken>& added() const { return added_; }
   int32_t size() const { return size_; }
-  // nullptr when there is none.
+  // Returns null if there is no such id.
   const std::string* find_text(int32_t id) const;
-  // -1 when there is none.
+  // Returns -1 if there is no such text.
   int32_t find_id(std::string_view text) const { return ids_.find(text); }
 
  private:
   int32_t next_id() const;
   void add(const AddedToken& token);
 
-  std::vector<std::string> pieces_;  // by id; empty where an added token has the id
+  std::vector<std::string> pieces_;  // by id; empty if an added token has the id
   std::vector<bool> has_piece_;
   int32_t num_pieces_ = 0;
   TextIndex ids_;
@@ -48,18 +49,19 @@ class JsonVocabulary {
   int32_t size_ = 0;
 };
 
-// Settings next to tokenizer.json: in tokenizer_config.json, or in a tokenizer object.
+// Settings from outside tokenizer.json: from tokenizer_config.json, or from a tokenizer object.
 struct JsonTokenizerSettings {
   std::vector<GivenToken> added;
-  // Texts of the named tokens; "" for none. They must be tokens.
+  // Texts of the named tokens, which must be in the vocabulary; "" for none.
   std::string bos, eos, unk, pad;
-  std::optional<bool> add_prefix_space;  // instead of a ByteLevel pre-tokenizer's
-  // What goes around a text, instead of what the post-processor says: bos and eos, or nothing.
+  std::optional<bool> add_prefix_space;  // overrides a ByteLevel pre-tokenizer's setting
+  // Whether BOS and EOS are added to a text. If set, the post-processor is ignored.
   std::optional<bool> adds_bos, adds_eos;
   bool legacy = true;
 };
 
-// The native tokenizer of a tokenizer.json; throws UnsupportedTokenizer when there is none.
+// Makes the native tokenizer for a tokenizer.json. Throws UnsupportedTokenizer if fastsft has none
+// for the file.
 std::shared_ptr<Tokenizer> make_json_tokenizer(const TokenizerJson& json,
                                                const JsonTokenizerSettings& settings);
 

@@ -15,11 +15,11 @@ namespace {
 
 constexpr size_t kMaxModelFile = size_t{256} << 20;
 constexpr const char* kAdditional = "additional_special_tokens";
-// The order in which Hugging Face gives ids to special tokens that the vocabulary lacks.
+// The order in which Hugging Face assigns ids to special tokens that are not in the vocabulary.
 constexpr std::array kNames = {"bos_token", "eos_token", "unk_token", "sep_token",
                                "pad_token", "cls_token", "mask_token"};
 
-// The added tokens on their way: ids by text where known.
+// The added tokens during loading, with their ids by text if known.
 class AddedTokens {
  public:
   AddedTokens(const SentencePieceModel& model, std::string where)
@@ -29,7 +29,7 @@ class AddedTokens {
     }
   }
 
-  // `is_settled`: flags of a named token with this text do not count.
+  // `is_settled`: a named token with the same text does not override the flags.
   void set(int32_t id, const Json& token, bool is_settled) {
     AddedToken added = parse(token);
     added.id = id;
@@ -38,8 +38,8 @@ class AddedTokens {
     tokens_.insert_or_assign(id, std::move(added));
   }
 
-  // The id of a named token; it is added after the vocabulary when nothing holds it yet. What is
-  // known keeps its flags, unless `replaces`.
+  // Returns a named token's id. A token without id gets its id in the vocabulary, or the next free
+  // id after it. A known token keeps its flags unless `replaces` is true.
   int32_t add(const Json& token, bool replaces = false) {
     AddedToken added = parse(token);
     if (const auto known = ids_.find(added.text); known != ids_.end()) {
@@ -53,13 +53,14 @@ class AddedTokens {
     return tokens_.emplace(added.id, added).first->second.id;
   }
 
-  // As `add`; flags count unless a token of the same text is settled, or was named before.
+  // Like `add`, but takes the token's flags unless a token with the same text is settled or was
+  // named before.
   int32_t add_named(const Json& token) {
     const bool is_first = settled_.insert(parse(token).text).second;
     return add(token, token.is_object() && is_first);
   }
 
-  // -1 for a token that is none yet.
+  // Returns -1 if the token is not known yet.
   int32_t find(const Json& token) const {
     const auto known = ids_.find(parse(token).text);
     return known == ids_.end() ? -1 : known->second;
@@ -108,7 +109,7 @@ Json read_optional(const std::filesystem::path& path, const char* only = nullptr
   return json;
 }
 
-// Without added_tokens_decoder in the config the older files say what it would.
+// Reads the settings from the older files if the config has no added_tokens_decoder.
 void merge_older_files(const std::filesystem::path& directory, Json& config, AddedTokens& added) {
   const Json map = read_optional(directory / "special_tokens_map.json");
   for (const auto& [key, value] : map.items()) {
@@ -163,7 +164,8 @@ LlamaSettings make_settings(const Json& config, AddedTokens& added) {
   }
   const std::set<int32_t> named_ids = settings.special_ids;
   for (const Json& token : config.value(kAdditional, Json::array())) {
-    // Hugging Face adds an object once more, but not one with the text of a named token.
+    // Hugging Face adds a token that is given as an object once more, unless a named token has the
+    // same text.
     const int32_t known = added.find(token);
     const int32_t id = added.add(token, token.is_object() && !named_ids.contains(known));
     settings.special_ids.insert(id);

@@ -58,7 +58,7 @@ std::vector<AddedToken> parse_added_tokens(const Json& section, const std::strin
   return tokens;
 }
 
-// The ids of the pieces by text.
+// Returns a table from the pieces' texts to their ids.
 TextIndex index_pieces(const TokenizerJson& json, const std::string& where) {
   const size_t limit = json.pieces.size() + json.added_tokens.size();
   TextIndex ids(json.pieces.size());
@@ -109,7 +109,7 @@ void add_merges(const TokenizerJsonEvents& events, const TextIndex& ids, const s
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
   require(text.size() <= kMaxFile, where, ": ", text.size(), " bytes, at most ", kMaxFile,
           " are possible");
-  // The parser would take a NUL for the end of the text.
+  // The parser would treat a NUL byte as the text's end.
   require(text.find('\0') == text.npos, where, ": NUL byte at ", text.find('\0'));
   TokenizerJsonEvents events(where);
   Json::sax_parse(text.begin(), text.end(), &events);
@@ -121,7 +121,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   json.model = std::move(*model);
   require(events.has_vocabulary, where, ": expected the vocabulary as \"model.vocab\"");
   json.pieces = std::move(events.pieces);
-  // Older files leave the type out; only BPE has merges.
+  // Older files have no type. Only BPE models have merges.
   const Json& type = get_section(json.model, "type");
   require(type.is_null() || type.is_string(), where, ": model.type: expected a text, got ",
           type.type_name());

@@ -10,27 +10,28 @@
 
 namespace fastsft {
 
-// An entry of the model's vocabulary; `score` is of Unigram models only.
+// An entry in the vocabulary. `score` is set for Unigram models only.
 struct VocabularyPiece {
   std::string text;
   int32_t id = 0;
   double score = 0.0;
 };
 
-// The pieces with the ids `left` and `right` join into `merged`; an earlier merge goes first.
+// A merge: the pieces with the ids `left` and `right` become `merged`. Earlier merges have
+// priority.
 struct PieceMerge {
   int32_t left = 0;
   int32_t right = 0;
   int32_t merged = 0;
 };
 
-// A tokenizer.json, checked: texts and ids of the vocabulary are unique, every id is below the
-// number of pieces and added tokens, merges name pieces of the vocabulary, everything is UTF-8.
-// Sections that are not there or null are null.
+// The content of a tokenizer.json after checks: the vocabulary's texts and ids are unique, every id
+// is below the total count of pieces and added tokens, merges name pieces in the vocabulary, and
+// all texts are UTF-8. Missing sections are null.
 struct TokenizerJson {
   std::string model_type;               // "BPE", "Unigram", "WordPiece", "WordLevel"
-  Json model = Json::object();          // all but vocabulary and merges
-  std::vector<VocabularyPiece> pieces;  // in the order of the file
+  Json model = Json::object();          // without vocabulary and merges
+  std::vector<VocabularyPiece> pieces;  // in the file's order
   std::vector<PieceMerge> merges;
   std::vector<AddedToken> added_tokens;
   Json normalizer;
@@ -39,12 +40,12 @@ struct TokenizerJson {
   Json decoder;
 };
 
-// Parses untrusted text in time near its size. Throws std::invalid_argument "<where>: expected ...,
-// got ..." for anything that breaks what TokenizerJson promises; at most 256 MiB, 4M pieces and 8M
-// merges.
+// Parses untrusted text in nearly linear time. Throws std::invalid_argument "<where>: expected ...,
+// got ..." if the text does not fulfil TokenizerJson's conditions, or has more than 256 MiB, 4M
+// pieces or 8M merges.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
-// Reads the file and parses it. Throws std::runtime_error when it cannot be read.
+// Reads and parses a file. Throws std::runtime_error if the file cannot be read.
 TokenizerJson read_tokenizer_json(const std::string& path);
 
 }  // namespace fastsft

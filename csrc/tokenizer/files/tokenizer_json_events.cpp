@@ -12,7 +12,8 @@ constexpr size_t kMaxVocabulary = 1 << 22;
 constexpr size_t kMaxMerges = 1 << 23;
 constexpr size_t kMaxPieceBytes = 1 << 16;
 
-// The parser quotes what it read last, which may not be UTF-8; a message must be.
+// Replaces bytes that are not printable ASCII by '?', because the parser's messages quote its
+// input, which may be invalid UTF-8.
 std::string printable(std::string message) {
   for (char& byte : message) {
     if (static_cast<unsigned char>(byte) >= 0x7f) byte = '?';

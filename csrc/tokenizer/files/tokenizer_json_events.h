@@ -10,8 +10,9 @@
 
 namespace fastsft {
 
-// Takes the parser's events of a tokenizer.json: vocabulary and merges, which are large, go into
-// plain vectors, the rest becomes a small Json. Refuses what is too large while it reads.
+// Receives the JSON parser's events for a tokenizer.json. The vocabulary and the merges, which are
+// large, go into plain vectors; the rest becomes a small Json. Limits are checked while the parser
+// runs.
 class TokenizerJsonEvents : public nlohmann::json_sax<Json> {
  public:
   explicit TokenizerJsonEvents(std::string where) : where_(std::move(where)) {}
@@ -37,7 +38,7 @@ class TokenizerJsonEvents : public nlohmann::json_sax<Json> {
   bool has_merges = false;
 
   size_t num_merges() const { return merge_ends_.size() / 2; }
-  // The two texts of a merge.
+  // Returns the two texts in merge `i`.
   std::pair<std::string_view, std::string_view> merge_at(size_t i) const;
 
  private:
@@ -53,8 +54,8 @@ class TokenizerJsonEvents : public nlohmann::json_sax<Json> {
 
   std::string where_;
   Section section_ = Section::kRest;
-  int depth_ = 0;          // of containers, the root has 1
-  int section_depth_ = 0;  // of the container that is the section
+  int depth_ = 0;          // number of open containers, the root included
+  int section_depth_ = 0;  // depth at which the section's container is
   bool awaits_number_ = false;
   size_t parts_in_merge_ = 0;
   std::vector<Json*> open_;

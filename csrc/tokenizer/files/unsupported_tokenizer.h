@@ -8,18 +8,19 @@
 
 namespace fastsft {
 
-// A tokenizer that is sound but not one that fastsft reproduces exactly: the library that it was
-// made for must run it. The message says what was met, as in `the normalizer "Lowercase"`.
+// The error for a valid tokenizer that fastsft does not reproduce exactly. The tokenizer's own
+// library must run it. The message names the unsupported part, such as `the normalizer
+// "Lowercase"`.
 class UnsupportedTokenizer : public std::invalid_argument {
  public:
   explicit UnsupportedTokenizer(const std::string& what) : std::invalid_argument(what) {}
 };
 
-// The begin of a file's own words, for such a message.
+// Returns a text from the file in quotes for such a message, cut to 200 bytes.
 std::string in_quotes(const std::string& text);
 
-// Throws UnsupportedTokenizer for another model than BPE, for a setting of it that nobody here
-// knows, and for one of `unsupported` that is not null, empty, false or zero.
+// Throws UnsupportedTokenizer if the model is not BPE, has an unknown setting, or sets an option in
+// `unsupported` to a value other than null, empty, false or zero.
 void check_bpe_settings(const TokenizerJson& json, std::initializer_list<const char*> unsupported);
 
 }  // namespace fastsft

@@ -20,7 +20,7 @@ void append(std::vector<Token>& tokens, int32_t id, size_t begin, size_t end) {
 }
 void append(std::vector<int32_t>& ids, int32_t id, size_t, size_t) { ids.push_back(id); }
 
-// As strip_right and strip_left; with `marks` U+2581 counts as the space that it becomes.
+// Like strip_right and strip_left. With `marks`, U+2581 counts as a space, too.
 std::string_view strip_end(std::string_view text, bool marks) {
   while (marks && (text = strip_right(text)).ends_with(kSpaceMark)) {
     text.remove_suffix(kSpaceMark.size());
@@ -35,13 +35,13 @@ std::string_view strip_begin(std::string_view text, bool marks) {
   return strip_left(text);
 }
 
-// All of a text, or nothing of it.
+// Returns the span in which special tokens are searched for: the whole text or an empty span.
 ByteSpan searched(std::string_view text, SpecialText specials) {
   const size_t size = specials == SpecialText::kFind ? std::min(text.size(), kMaxText) : 0;
   return {0, static_cast<uint32_t>(size)};
 }
 
-// Messages name the longer of two texts first.
+// Sorts the added tokens by length, so that error messages name the longer text first.
 LlamaSettings longest_first(LlamaSettings settings) {
   std::ranges::stable_sort(settings.added, std::greater(),
                            [](const AddedToken& token) { return token.text.size(); });
@@ -88,7 +88,8 @@ void LlamaTokenizer::check_added(const AddedToken& token) const {
           "\" holds a space or U+2581, which is not supported in non-legacy mode");
 }
 
-// A piece that is also an added token must have one id: Hugging Face looks ids up by text.
+// Checks that a piece which is also an added token has only one id, because Hugging Face looks up
+// ids by text.
 void LlamaTokenizer::check_ids_of_added() const {
   std::map<std::string_view, int32_t> added;
   for (const auto& [id, text] : added_texts_) {
@@ -126,7 +127,8 @@ template <typename Output>
 void LlamaTokenizer::encode_part(std::string_view text, size_t begin, size_t end,
                                  SentencePieceBpe::Scratch& scratch,
                                  std::vector<Output>& tokens) const {
-  // The space that the tokenizer itself puts in front of a text, or SentencePiece before each part.
+  // Non-legacy: the tokenizer itself puts a space before the text. Legacy: SentencePiece puts a
+  // space before each part.
   const bool has_own_prefix = begin == 0 && !settings_.legacy && settings_.add_prefix_space;
   if (begin == end && !has_own_prefix) return;
   const bool has_prefix = settings_.legacy ? bpe_.model().add_dummy_prefix : has_own_prefix;
@@ -134,7 +136,8 @@ void LlamaTokenizer::encode_part(std::string_view text, size_t begin, size_t end
               tokens);
 }
 
-// Non-legacy: a lone prefix in front of a special token disappears (LlamaTokenizer.tokenize).
+// Non-legacy mode: removes a prefix space that stands alone in front of a special token, as
+// LlamaTokenizer.tokenize does.
 template <typename Output>
 void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Output>& tokens) const {
   if (settings_.legacy || tokens.size() < first + 2 || id_of(tokens[first]) != space_id_) return;
@@ -142,7 +145,8 @@ void LlamaTokenizer::drop_lone_prefix(size_t first, std::vector<Output>& tokens)
     tokens.erase(tokens.begin() + first);
 }
 
-// Special tokens are found where they are in one span of `control` as a whole.
+// Encodes a text with special tokens. A special token is only found if a single span in `control`
+// contains all its bytes.
 template <typename Output>
 void LlamaTokenizer::encode_around(std::string_view text, std::span<const ByteSpan> control,
                                    std::vector<Output>& tokens) const {
@@ -192,7 +196,7 @@ bool LlamaTokenizer::encode_segments(std::string_view text, std::span<const Byte
 
 namespace {
 
-// Bytes as text: each byte that is not part of a well-formed character becomes U+FFFD.
+// Appends bytes as text. Each byte that is not part of a valid character becomes U+FFFD.
 void append_bytes(std::string& bytes, std::string& text) {
   size_t at = 0;
   while (at < bytes.size()) {
@@ -205,7 +209,7 @@ void append_bytes(std::string& bytes, std::string& text) {
   bytes.clear();
 }
 
-// SentencePieceProcessor.Decode over one run of pieces between special tokens.
+// Decodes a run of pieces between special tokens, as SentencePieceProcessor.Decode does.
 class RunDecoder {
  public:
   RunDecoder(const SentencePieceModel& model, bool strips_space)
@@ -246,7 +250,7 @@ class RunDecoder {
 
 }  // namespace
 
-// LlamaTokenizer.convert_tokens_to_string.
+// Does the same as LlamaTokenizer.convert_tokens_to_string.
 std::string LlamaTokenizer::decode_between_spaced(std::span<const int32_t> ids) const {
   const SentencePieceModel& model = bpe_.model();
   const bool strips_space = settings_.legacy && model.add_dummy_prefix;
@@ -282,7 +286,7 @@ std::string LlamaTokenizer::decode(std::span<const int32_t> ids, bool skip_speci
     is_first = false;
   };
   for (const int32_t id : ids) {
-    token_text(id);  // throws for an id that is none
+    token_text(id);  // throws for an unknown id
     if (skip_special_tokens && settings_.special_ids.contains(id)) continue;
     if (!settings_.spaced_ids.contains(id)) {
       run.push_back(id);

@@ -11,25 +11,25 @@
 
 namespace fastsft {
 
-// Settings of a LlamaTokenizer, without its vocabulary.
+// A LlamaTokenizer's settings, without the vocabulary.
 struct LlamaSettings {
   bool legacy = true;
-  bool add_prefix_space = true;  // read in non-legacy mode only
+  bool add_prefix_space = true;  // used in non-legacy mode only
   bool add_bos = true;
   bool add_eos = false;
-  std::vector<AddedToken> added;  // every text that is found in a text
+  std::vector<AddedToken> added;  // all tokens that are searched for in a text
   std::set<int32_t> special_ids;  // bos, eos, unk, pad, ...: Hugging Face's all_special_ids
-  std::set<int32_t> spaced_ids;   // added tokens that `decode` writes with spaces around
+  std::set<int32_t> spaced_ids;   // added tokens that `decode` surrounds with spaces
   NamedIds named;
 };
 
-// The slow LlamaTokenizer of transformers 4.57 (tokenization_llama.py, tokenization_utils.py), id
-// by id. Legacy: each part of a text between special tokens is encoded by itself with
-// SentencePiece's prefix space. Non-legacy: the whole text gets one prefix space, parts after a
-// special token get none, and U+2581 in the text counts as a space.
+// Gives the same ids as the slow LlamaTokenizer in transformers 4.57 (tokenization_llama.py,
+// tokenization_utils.py). Legacy mode: text between special tokens is encoded by itself, with
+// SentencePiece's prefix space. Non-legacy mode: the whole text gets one prefix space, parts after
+// a special token get none, and U+2581 in the text counts as a space.
 class LlamaTokenizer : public Tokenizer {
  public:
-  // Throws std::invalid_argument when the settings cannot be reproduced exactly.
+  // Throws std::invalid_argument if the settings cannot be reproduced exactly.
   LlamaTokenizer(SentencePieceModel model, LlamaSettings settings);
 
   void encode(std::string_view text, SpecialText specials,
@@ -68,9 +68,9 @@ class LlamaTokenizer : public Tokenizer {
   LlamaSettings settings_;
   AddedMatcher special_;
   std::map<int32_t, std::string> added_texts_;
-  bool strips_ = false;  // an added token takes white space
+  bool strips_ = false;  // an added token includes white space next to it
   int32_t vocab_size_ = 0;
-  int32_t space_id_ = 0;  // of the lone U+2581
+  int32_t space_id_ = 0;  // id of the piece U+2581
 };
 
 }  // namespace fastsft

@@ -16,7 +16,7 @@ std::string required_type(const Json& section) {
   return section.is_null() ? "none" : section.at("type").get<std::string>();
 }
 
-// Spaces become U+2581.
+// Returns true if a normalizer or decoder replaces the text `from` by `to`.
 bool is_replacement(const Json& part, const char* from, const char* to) {
   return required_type(part) == "Replace" && part.at("pattern") == Json{{"String", from}} &&
          part.at("content") == to;
@@ -65,7 +65,7 @@ void parse_pre_tokenizer(const Json& section, MetaspaceRules& rules) {
   if (section.value("split", true)) rules.words = WordRule::kEverySpace;
 }
 
-// Replace, ByteFallback, Fuse, Strip: what Llama's converter writes.
+// Parses the decoders that Llama's converter writes: Replace, ByteFallback, Fuse and perhaps Strip.
 void parse_decoder(const Json& section, MetaspaceRules& rules) {
   if (required_type(section) != "Sequence")
     throw UnsupportedTokenizer("the decoder " + in_quotes(required_type(section)));
@@ -104,14 +104,15 @@ MetaspaceRules parse_metaspace_rules(const TokenizerJson& json) {
 
 namespace {
 
-// With the characters that are no pieces PairTable must still have room.
+// Leaves room in PairTable for characters that are not pieces.
 constexpr int32_t kMaxIds = 1 << 20;
 
 bool is_character(const std::string& text) {
   return !text.empty() && text.size() == utf8_char_size(static_cast<unsigned char>(text[0]));
 }
 
-// A character that is not in the vocabulary is written byte by byte where every byte has a piece.
+// Sets the pieces by which characters outside the vocabulary are written byte by byte. Every byte
+// must have a piece.
 void index_bytes(const TokenizerJson& json, SentencePieceModel& model) {
   for (const VocabularyPiece& piece : json.pieces) {
     const auto byte = parse_byte_piece(piece.text);
@@ -175,7 +176,8 @@ MergeRules make_metaspace_merges(const TokenizerJson& json, const SentencePieceM
     rules.characters.emplace_back(utf8_code_point(piece.text, 0), piece.id);
   }
   const auto is_plain = [&](int32_t id) { return model.pieces[id].type == PieceType::kNormal; };
-  // Of a pair that comes twice the last merge counts, and the table keeps the first that it gets.
+  // If a pair occurs twice, the last merge counts. The table keeps the first merge that it gets, so
+  // add the merges in reverse order.
   for (size_t i = json.merges.size(); i-- > 0;) {
     const auto& [left, right, merged] = json.merges[i];
     if (!is_plain(left) || !is_plain(right) || !is_plain(merged)) {

@@ -9,29 +9,30 @@
 
 namespace fastsft {
 
-// Before which parts of a text between added tokens a tokenizer puts a space of its own.
+// When a tokenizer puts a space before a part. Added tokens divide a text into parts.
 enum class PrefixRule {
   kNever,
   kAlways,            // the normalizer Prepend
-  kUnlessSpace,       // Metaspace "always": where the part does not begin with a space
-  kFirstUnlessSpace,  // Metaspace "first": the same, only where the text begins
+  kUnlessSpace,       // Metaspace "always": unless the part begins with a space
+  kFirstUnlessSpace,  // Metaspace "first": the same, but only at the text's beginning
 };
 
-// A tokenizer.json that writes U+2581 for a space: as Llama's and Mistral's.
+// The rules in a tokenizer.json that writes U+2581 for a space, as for Llama 2 and Mistral.
 struct MetaspaceRules {
   PrefixRule prefix = PrefixRule::kNever;
   WordRule words = WordRule::kRunOfSpaces;
-  bool has_normalizer = false;  // spaces are replaced before added tokens are looked for again
-  bool replaces_marks = false;  // the decoder writes U+2581 as a space
-  int64_t stripped_spaces = 0;  // and takes so many away at the beginning
+  bool has_normalizer = false;  // replaces spaces before the second search for added tokens
+  bool replaces_marks = false;  // the decoder writes a space for U+2581
+  int64_t stripped_spaces = 0;  // most spaces that the decoder removes at the beginning
 };
 
-// Throws UnsupportedTokenizer for anything that is not known exactly.
+// Parses the rules. Throws UnsupportedTokenizer for any setting that fastsft does not reproduce
+// exactly.
 MetaspaceRules parse_metaspace_rules(const TokenizerJson& json);
 
-// The vocabulary of such a file and its merges, in the order of the file. Of the model only pieces,
-// bytes, unk_id and fuses_unknown are filled in. The rules' views point into `model`. Throws
-// UnsupportedTokenizer like above.
+// Return such a file's vocabulary and merges, in the file's order. In the model only pieces, bytes,
+// unk_id and fuses_unknown are set. The views in the merges point into `model`. Both throw
+// UnsupportedTokenizer like parse_metaspace_rules.
 SentencePieceModel make_metaspace_model(const TokenizerJson& json);
 MergeRules make_metaspace_merges(const TokenizerJson& json, const SentencePieceModel& model);
 

@@ -29,7 +29,8 @@ std::vector<AddedToken> list_normalized(const std::map<int32_t, AddedToken>& add
   return tokens;
 }
 
-// The byte of "<0x41>" as Rust's decoder reads it; -1 for another text.
+// Returns the byte for a text such as "<0x41>", read as Rust's decoder does, or -1 for another
+// text.
 int parse_byte(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
   int value = 0;
@@ -40,7 +41,7 @@ int parse_byte(std::string_view text) {
   return value;
 }
 
-// A run of bytes is text when it is UTF-8, otherwise each byte is one U+FFFD.
+// Appends bytes as text. If they are not valid UTF-8 as a whole, each byte becomes one U+FFFD.
 void append_byte_run(std::string& bytes, std::string& text) {
   if (find_invalid_utf8(bytes) == std::string_view::npos) {
     text += bytes;
@@ -108,7 +109,7 @@ std::string MetaspaceTokenizer::decode(std::span<const int32_t> ids,
   std::string text;
   std::string bytes;
   for (const int32_t id : ids) {
-    const std::string piece = token_text(id);  // throws for an id that is none
+    const std::string piece = token_text(id);  // throws for an unknown id
     if (skip_special_tokens && is_control(id)) continue;
     if (const int byte = parse_byte(piece); byte >= 0) {
       bytes += static_cast<char>(byte);

@@ -9,11 +9,11 @@
 
 namespace fastsft {
 
-// BPE from a tokenizer.json that writes U+2581 for a space (Llama 2, Mistral): the ids of
-// `tokenizers`. The order of the file's merges decides, not scores.
+// BPE from a tokenizer.json that writes U+2581 for a space (Llama 2, Mistral), with the same ids as
+// `tokenizers`. The file's merge order counts, not scores.
 class MetaspaceTokenizer : public VocabularyTokenizer {
  public:
-  // Throws UnsupportedTokenizer when fastsft does not reproduce what the file says.
+  // Throws UnsupportedTokenizer if fastsft does not reproduce the file's settings.
   MetaspaceTokenizer(const TokenizerJson& json, const JsonTokenizerSettings& settings);
 
   void encode(std::string_view text, SpecialText specials,
@@ -39,7 +39,7 @@ class MetaspaceTokenizer : public VocabularyTokenizer {
                     std::vector<Output>& tokens) const;
 
   MetaspaceRules rules_;
-  bool strips_ = false;  // an added token takes white space next to it
+  bool strips_ = false;  // an added token includes white space next to it
   std::vector<AddedToken> normalized_added_;
   AddedMatcher original_matcher_;
   AddedMatcher normalized_matcher_;

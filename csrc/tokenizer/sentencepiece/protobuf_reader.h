@@ -5,15 +5,15 @@
 
 namespace fastsft {
 
-// Walks the fields of one protobuf message without a schema. Every read is checked against the end
-// of the message: damaged input throws std::invalid_argument "<where>: ... at byte <k>".
+// Reads a protobuf message's fields without a schema. Every read is checked against the message's
+// end. Damaged input throws std::invalid_argument "<where>: ... at byte <k>".
 class ProtobufReader {
  public:
-  // `where` begins every error; it must outlive the reader.
+  // `where`: a prefix for every error message. `where` must outlive the reader.
   ProtobufReader(std::string_view message, std::string_view where);
 
-  // Moves to the next field; false at the end. The previous field's value must have been read or
-  // skipped.
+  // Advances to the next field. Returns false at the end. The previous field's value must be read
+  // or skipped first.
   bool next();
   uint32_t field() const { return field_; }
 

@@ -21,8 +21,8 @@ SentencePieceBpe::SentencePieceBpe(SentencePieceModel&& model, const MergeRules&
   index_whole_words(rules);
 }
 
-// Words that their characters become one token of. No text has a space: where one is in a
-// piece, U+2581 does not.
+// Collects the words that always become a single token. A space in a text is read as U+2581, so a
+// piece with a space character never matches and is not proven.
 void SentencePieceBpe::index_whole_words(const MergeRules& rules) {
   SingleTokenProof proven(table_.pairs(), table_.num_symbols());
   for (const auto& [character, symbol] : rules.characters) {
@@ -76,7 +76,8 @@ void SentencePieceBpe::append_symbol(const WordToken& symbol, std::string_view b
   }
 }
 
-// A character that the text breaks off has no symbol.
+// Returns the symbol for the character at `at` and sets `size`. A character that is cut off by the
+// text's end has no symbol.
 int32_t SentencePieceBpe::symbol_at(std::string_view text, size_t at, size_t& size) const {
   size = utf8_char_size(static_cast<unsigned char>(text[at]));
   if (size <= text.size() - at) return table_.find_character(utf8_code_point(text, at));
@@ -109,14 +110,15 @@ std::span<const WordToken> SentencePieceBpe::merge_word(std::string_view word,
   return scratch.tokens_;
 }
 
-// Neighbours that are no pieces stay together where they become one unknown token.
+// True if a word may be cut between two symbols. Unknown neighbours must not be separated if they
+// become one unknown token.
 bool SentencePieceBpe::may_cut(int32_t left, int32_t right) const {
   const auto is_piece = [&](int32_t symbol) { return symbol >= 0 && symbol < table_.num_pieces(); };
   if (model_.bytes.empty() && !is_piece(left) && !is_piece(right)) return false;
   return !table_.can_join(left, right);
 }
 
-// The end of what may merge with the character at `begin`.
+// Returns the end of the fragment that begins at `begin`. No token can cross that end.
 size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) const {
   size_t size = 0;
   int32_t left = symbol_at(word, begin, size);
@@ -130,7 +132,8 @@ size_t SentencePieceBpe::find_fragment_end(std::string_view word, size_t begin) 
   return at;
 }
 
-// A word of at most WordCache::kMaxWord bytes. Most new words are a known one with a comma.
+// Appends the tokens for a word with at most WordCache::kMaxWord bytes. Most new words are a known
+// word with a comma.
 void SentencePieceBpe::append_short(std::string_view word, std::vector<PackedToken>& tokens,
                                     Scratch& scratch) const {
   const auto key = WordCache::make_key(word.data(), word.size());
@@ -196,7 +199,7 @@ void SentencePieceBpe::encode_word(std::string_view word, Scratch& scratch,
   writer.put(scratch.packed_);
 }
 
-// Words [begin, ends[0]), [ends[0], ends[1]), ...
+// Encodes the words [begin, ends[0]), [ends[0], ends[1]), ...
 template <typename Output>
 void SentencePieceBpe::encode_words(std::string_view text, size_t begin,
                                     std::span<const uint32_t> ends, Scratch& scratch,
@@ -238,7 +241,7 @@ void SentencePieceBpe::encode(std::string_view text, uint32_t offset, bool space
   encode_word<Output>(text.substr(begin), scratch, writer);
   writer.flush();
   if constexpr (std::is_same_v<Output, Token>) {
-    if (space_first) ++tokens[first].begin;  // the space in front of it is not in the text
+    if (space_first) ++tokens[first].begin;  // the prefix space is not in the text
   }
 }
 

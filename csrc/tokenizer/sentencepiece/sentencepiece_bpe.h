@@ -22,18 +22,18 @@ namespace fastsft {
 template <typename Output>
 class TokenWriter;
 
-// BPE over one run of plain text in which U+2581 means a space: the ids of
-// `SentencePieceProcessor.encode`, with byte ranges. Where the vocabulary allows it the text is cut
-// into words, which are cached; a word that is not known is cut where no token can reach across,
-// and what is left is merged.
+// BPE for plain text without special tokens, in which U+2581 means a space. The ids are those of
+// `SentencePieceProcessor.encode`, with byte ranges. If the vocabulary allows it, the text is cut
+// into words, which are cached. An unknown word is cut into fragments wherever no token can cross
+// the cut, and the fragments are merged.
 class SentencePieceBpe {
  public:
   explicit SentencePieceBpe(SentencePieceModel model);
-  // With merges of its own, which may point into `model`. kEverySpace: nothing merges across a
-  // space, whatever the vocabulary says.
+  // Uses the given merges, whose views may point into `model`. With WordRule::kEverySpace nothing
+  // merges across a space, whatever the vocabulary says.
   SentencePieceBpe(SentencePieceModel&& model, const MergeRules& rules, WordRule rule);
 
-  // Buffers and word cache of one thread; borrowed for a call, kept warm in between.
+  // A thread's buffers and word cache. A call borrows them; they keep their content between calls.
   class Scratch;
   class Borrowed {
    public:
@@ -48,8 +48,9 @@ class SentencePieceBpe {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  // Appends the tokens of `text`, whose first byte has offset `offset`. With `space_first` as if a
-  // space was before it (an empty text then gives the lone mark). Output is Token or int32_t.
+  // Appends the tokens of `text`. `offset`: position of the text's first byte, for the byte ranges.
+  // `space_first`: encode as if a space came before the text; an empty text then gives the token
+  // U+2581. Output is Token or int32_t.
   template <typename Output>
   void encode(std::string_view text, uint32_t offset, bool space_first, Scratch& scratch,
               std::vector<Output>& tokens) const;
@@ -79,9 +80,9 @@ class SentencePieceBpe {
 
   SentencePieceModel model_;
   MergeTable table_;
-  // Words that are one token for sure.
+  // Words that are proven to be a single token.
   WordIndex whole_words_;
-  TextIndex long_whole_words_;  // those too long for it
+  TextIndex long_whole_words_;  // proven words that are too long for `whole_words_`
   WordRule rule_;
   bool cuts_;
   mutable std::mutex mutex_;

@@ -12,12 +12,13 @@ namespace fastsft {
 namespace {
 
 constexpr uint64_t kBpe = 2;
-// Four times the largest vocabularies in use; what a hostile file can cost ends here.
+// Four times the largest vocabularies in use. The limits bound the cost if a file is hostile.
 constexpr size_t kMaxPieces = size_t{1} << 20;
-constexpr size_t kMaxBytes = size_t{1} << 23;    // of all pieces
-constexpr size_t kMaxSquares = size_t{1} << 28;  // merges are derived from all ways to cut a piece
+constexpr size_t kMaxBytes = size_t{1} << 23;  // total bytes in all pieces
+// Limit for the sum of squared piece sizes, because every way to cut a piece is tried as a merge.
+constexpr size_t kMaxSquares = size_t{1} << 28;
 
-// The settings that decide what is refused, at protobuf's defaults.
+// The settings that decide whether a file is supported, with protobuf's defaults.
 struct Settings {
   uint64_t algorithm = 1;
   bool byte_fallback = false;
@@ -205,7 +206,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   check_settings(settings, where);
   check_pieces(model, where);
   if (settings.byte_fallback) index_bytes(model, where);
-  // SentencePiece refuses it, too.
+  // SentencePiece refuses such a file, too.
   const auto byte = std::ranges::find(model.pieces, PieceType::kByte, &ScoredPiece::type);
   require(settings.byte_fallback || byte == model.pieces.end(), where,
           ": a piece is of type byte although byte_fallback is off");

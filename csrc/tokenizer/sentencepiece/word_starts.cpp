@@ -13,7 +13,8 @@ const std::vector<FindMasks>& mask_finders() {
   return ByteClassifier<ByteMasks, ByteSet::of(' '), ByteSet::of(kSpaceMark[0])>::functions();
 }
 
-// A U+2581 is three bytes that count as spaces; its first one begins it.
+// Adds every U+2581 to the masks: its three bytes count as spaces, and its first byte is a
+// beginning.
 void WordStarts::add_marks(size_t block, uint64_t leads, uint64_t& begins, uint64_t& spaces) {
   for (; leads != 0; leads &= leads - 1) {
     const int bit = std::countr_zero(leads);

@@ -15,7 +15,8 @@ constexpr uint32_t kHangul = 0xAC00, kLeadConsonant = 0x1100, kVowel = 0x1161, k
 constexpr uint32_t kNumLeads = 19, kNumVowels = 21, kNumTails = 28;
 constexpr uint32_t kNumHangul = kNumLeads * kNumVowels * kNumTails;
 
-// Below U+0300 every text is in NFC; such characters begin with a byte below this one.
+// A character from U+0300 on begins with at least this byte. A text without such characters is in
+// NFC.
 constexpr unsigned char kFirstLead = 0xCC;
 
 class NfcTables {
@@ -26,7 +27,7 @@ class NfcTables {
   }
 
   uint8_t combining_class(uint32_t code) const { return combining_[code]; }
-  // The character can change, or change its neighbours.
+  // True if normalization can change the character or its neighbours.
   bool is_active(uint32_t code) const { return active_[code] != 0; }
 
   void decompose(uint32_t code, std::vector<uint32_t>& parts) const {
@@ -43,7 +44,7 @@ class NfcTables {
     if (found->second->second != 0) decompose(found->second->second, parts);
   }
 
-  // 0 when the two stay apart.
+  // Returns the composed character, or 0 if the two do not compose.
   uint32_t compose(uint32_t first, uint32_t second) const {
     if (first - kLeadConsonant < kNumLeads && second - kVowel < kNumVowels) {
       return kHangul + ((first - kLeadConsonant) * kNumVowels + second - kVowel) * kNumTails;
@@ -90,7 +91,8 @@ class NfcTables {
   std::unordered_map<uint64_t, uint32_t> pairs_;
 };
 
-// The next character that may be active: where one byte is kFirstLead or more.
+// Returns the position of the next character that may be active: its first byte is at least
+// kFirstLead.
 size_t find_high_lead(std::string_view text, size_t at) {
   while (at < text.size()) {
     uint64_t block;
@@ -107,8 +109,9 @@ size_t find_high_lead(std::string_view text, size_t at) {
   return at;
 }
 
-// [begin, end) around the first active character from `from`: the character before it, and all
-// active ones after it. Both at the text's end when there is none.
+// Returns the range around the first active character from `from` on: the character before it, and
+// all active characters directly after it. Both ends are the text's end if there is no active
+// character.
 std::pair<size_t, size_t> find_stretch(std::string_view text, size_t from) {
   const NfcTables& tables = NfcTables::get();
   for (size_t at = find_high_lead(text, from); at < text.size();) {

@@ -7,19 +7,20 @@
 
 namespace fastsft {
 
-// A text in NFC and where its bytes come from.
+// A text in NFC, with a mapping to positions in the original text.
 class NormalizedText {
  public:
   std::string text;
 
-  // The place in the original text of a place in `text`. Inside a stretch that normalization
-  // changed, byte i of the result belongs to byte i of the original as far as that reaches.
+  // Returns the position in the original text for a position in `text`. In a stretch that
+  // normalization changed, byte i maps to byte i in the original stretch, or to its end if the
+  // original is shorter.
   size_t original(size_t at) const;
 
  private:
   friend bool normalize_nfc(std::string_view original, NormalizedText& result);
 
-  // Ends of a changed stretch; texts are equal between stretches.
+  // A changed stretch's bounds. Between stretches the texts are equal.
   struct Change {
     size_t begin;
     size_t end;
@@ -29,8 +30,8 @@ class NormalizedText {
   std::vector<Change> changes_;
 };
 
-// Unicode's normalization form C as `tokenizers` computes it. False, and `result` untouched, when
-// `original` (valid UTF-8) is in NFC already.
+// Converts to Unicode's normalization form C as `tokenizers` does. Returns false and leaves
+// `result` unchanged if `original` (valid UTF-8) is already in NFC.
 bool normalize_nfc(std::string_view original, NormalizedText& result);
 
 }  // namespace fastsft

@@ -35,7 +35,7 @@ uint32_t decode_one(std::string_view bytes) {
     case 3:
       return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
     default:
-      return 0x10FFFF;  // no white space needs four bytes
+      return 0x10FFFF;  // no white space has four bytes
   }
 }
 

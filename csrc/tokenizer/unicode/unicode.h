@@ -8,10 +8,11 @@
 
 namespace fastsft {
 
-// \p{L}, \p{N} and \s as the split patterns of `tokenizers` see them; the rest is kOther.
+// The classes \p{L}, \p{N} and \s in the split patterns of `tokenizers`. All other characters are
+// kOther.
 enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 
-// The code point at `at` of valid UTF-8, and how many bytes it has.
+// A code point in a UTF-8 text, and its size in bytes.
 struct DecodedChar {
   uint32_t code = 0;
   uint32_t size = 0;
@@ -29,17 +30,18 @@ inline DecodedChar decode_char(std::string_view text, size_t at) {
           4};
 }
 
-// Where the character before `at` begins.
+// Returns where the character before `at` begins.
 inline size_t char_begin_before(std::string_view text, size_t at) {
   do --at;
   while (at > 0 && (text[at] & 0xC0) == 0x80);
   return at;
 }
 
-// A property of all code points in two steps: blocks of 256, equal ones stored once.
+// A two-level table for a property that every code point has. Blocks have 256 values, and equal
+// blocks share storage.
 class CodePointTable {
  public:
-  // `values[i]` holds for [first, last] of range i, 0 elsewhere.
+  // The code points [first, last] have the value `value`. Code points outside all ranges have 0.
   struct Range {
     uint32_t first;
     uint32_t last;
@@ -54,16 +56,17 @@ class CodePointTable {
   std::vector<uint8_t> values_;
 };
 
-// CharClass of every code point; built at the first call.
+// Returns every code point's CharClass. The table is built at the first call.
 const CodePointTable& char_classes();
-// 1 for \w of Rust's regex crate, which decides about `single_word`.
+// Returns 1 for \w in Rust's regex crate, which AddedToken::single_word needs.
 const CodePointTable& word_chars();
 
 inline bool is_space(uint32_t code) {
   return char_classes()[code] == static_cast<uint8_t>(CharClass::kSpace);
 }
 
-// `text` without the white space at its end or beginning, as str.rstrip and str.lstrip of Python.
+// Return `text` without the white space at its end or beginning, like Python's str.rstrip and
+// str.lstrip.
 std::string_view strip_right(std::string_view text);
 std::string_view strip_left(std::string_view text);
 

@@ -9,22 +9,22 @@ struct CodePointRange {
   uint32_t last;
 };
 
-// Canonical_Combining_Class of a range of code points.
+// The Canonical_Combining_Class for a code point range.
 struct CombiningRange {
   uint32_t first;
   uint32_t last;
   uint8_t combining_class;
 };
 
-// `code` falls into `first` and `second` (0 when there is one only).
+// The decomposition of `code` into `first` and `second`. `second` is 0 if there is a single part.
 struct Decomposition {
   uint32_t code;
   uint32_t first;
   uint32_t second;
 };
 
-// From what `tokenizers` does. kDecompositions: by code point, one step, without Hangul;
-// kCompositions: those that NFC puts together again.
+// Tables derived from the behaviour of `tokenizers`. kDecompositions: sorted by code point, one
+// step each, without Hangul. kCompositions: the pairs that NFC composes again.
 #include "tokenizer/unicode/unicode_tables.inc"
 
 }  // namespace fastsft

@@ -16,7 +16,7 @@ from fastsft.sources.readers import MAX_RECORD_BYTES, check_data_format
 class DataArguments(RecordsGiven):
     """The conversations to learn from."""
 
-    # None by default, but annotated as in FastChat.
+    # The default is None, but the annotation is that of FastChat.
     data_path: str = supported(  # type: ignore[assignment]
         None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet,hf://datasets/owner/name; - is stdin"
     )

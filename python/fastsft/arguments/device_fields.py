@@ -139,7 +139,7 @@ class ShardingArguments:
     _n_gpu: int = field(init=False, repr=False, default=-1)
 
 
-# Fields that the C++ core's StateOptions has under the same names.
+# Fields of these arguments that are also options of the C++ core's StateOptions, under the same names.
 STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
 # State options with separate float32 master weights: they need the most memory to offload and to save.
 FLOAT32_MASTERS = {"compute_dtype": "bfloat16", "master_dtype": "float32"}
@@ -190,7 +190,7 @@ class EngineFlags(Protocol):
 
 
 def compute_dtype(args: EngineFlags) -> str:
-    """Return the compute dtype, which GEMMs and activations have: float32, bfloat16 or float16."""
+    """Return the compute dtype, the dtype of GEMMs and activations: float32, bfloat16 or float16."""
     if args.fp16:
         return "float16"
     return "bfloat16" if args.bf16 else "float32"

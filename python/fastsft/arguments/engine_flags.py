@@ -26,7 +26,8 @@ _NO_EFFECT = {
     "forward_prefetch", "limit_all_gathers", "use_orig_params", "sync_module_states",
     "cpu_ram_efficient_loading", "reshard_after_forward", "version",
 }  # fmt: skip
-_OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")  # False by default; transformers' Trainer reads them
+# the result always has these keys, because transformers' Trainer reads them
+_OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")
 _REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
 # value of --optim -> name of the C++ core's optimizer
 OPTIMIZERS = {
@@ -42,7 +43,7 @@ def state_options(args: EngineFlags) -> _C.StateOptions:
         optimizer=optimizer_of(args),
         compute_dtype=compute_dtype(args),
         offload=args.offload,
-        sync_each_batch=True,  # until the memory plan chooses
+        sync_each_batch=True,  # placeholder until the memory plan chooses
         **state_flags(args),
     )
 
@@ -92,7 +93,7 @@ class DeepSpeedPlan:
 
 
 def strategies() -> dict[str, bool]:
-    """Return the engine's sharding strategies; the value is True for those that shard within nodes."""
+    """Return the engine's sharding strategies: True for a strategy that shards only within nodes."""
     from fastsft import _C
 
     return _C.strategies()
@@ -101,7 +102,7 @@ def strategies() -> dict[str, bool]:
 def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
     """Split the value of `--fsdp` into words. ValueError for unknown or contradictory words.
 
-    None, False and "" become no words; True becomes full_shard.
+    None, False and "" give an empty list; True gives full_shard.
     """
     if value is None or value is False or value in ("", "False", "false"):
         return []
@@ -139,8 +140,8 @@ def fsdp_flag(strategy: str, offload: bool = False) -> str:
 def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
     """Return the number of ranks that a hybrid strategy shards over; 0 for other strategies or a single rank.
 
-    It is hybrid_shard_size of fsdp_config, by default the number of ranks on this machine. ValueError unless
-    all nodes have this number of consecutive ranks.
+    The number is fsdp_config's hybrid_shard_size; by default, the number of ranks on this machine. ValueError
+    unless all nodes have this number of consecutive ranks.
     """
     if place.world_size == 1 or not strategies()[strategy]:
         return 0

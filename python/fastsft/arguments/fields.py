@@ -61,14 +61,15 @@ class ArgumentFields(
     _order_seed: int | None = None
     _source: object = None  # the transformers.TrainingArguments that this object was made from
     _source_values: Mapping[str, object] = MappingProxyType({})
-    _source_seen: Mapping[str, object] = MappingProxyType({})  # attributes of _source at the last comparison
+    # values of _source's attributes at the last comparison
+    _source_seen: Mapping[str, object] = MappingProxyType({})
 
     @property
     def order_seed(self) -> int:
         """Seed of the row order.
 
-        It is data_seed if that is set, else torch's seed when `train` began, and before that `seed`. This
-        follows accelerate's SeedableRandomSampler (torch.random.initial_seed()).
+        The value is data_seed if given. Otherwise, it is torch's seed at the start of `train`, as in
+        accelerate's SeedableRandomSampler (torch.random.initial_seed()); before `train` starts, it is `seed`.
         """
         if self._order_seed is not None:
             return self._order_seed
@@ -93,7 +94,7 @@ class ArgumentFields(
     def parallel_mode(self) -> ParallelMode | transformers.training_args.ParallelMode:
         """DISTRIBUTED if there are several ranks, else NOT_PARALLEL.
 
-        In transformers' Trainer, it is a member of transformers' own enum.
+        If transformers' Trainer uses these arguments, the value is a member of transformers' own enum.
         """
         if self._theirs is not None:
             return self._theirs.parallel_mode
@@ -103,7 +104,7 @@ class ArgumentFields(
     def distributed_state(self) -> DistributedState | accelerate.PartialState:
         """Ranks and device under the names of accelerate's PartialState.
 
-        In transformers' Trainer, it is a real PartialState.
+        If transformers' Trainer uses these arguments, the value is a real PartialState.
         """
         if self._theirs is not None:
             return self._theirs.distributed_state
@@ -159,7 +160,7 @@ class ArgumentFields(
 
     @property
     def train_batch_size(self) -> int:
-        """Conversations in a rank's micro-batch; with split_batches, the ranks share the flag's number."""
+        """Conversations in a rank's micro-batch; split_batches divides the flag's value among the ranks."""
         return self.per_device_train_batch_size // self._shares
 
     @property
@@ -191,7 +192,7 @@ class ArgumentFields(
         return process_log_level(self.log_level if self.should_log else self.log_level_replica)
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return how many warm-up steps there are; a share of the steps is rounded up.
+        """Return the number of warm-up steps; a fraction of the training steps is rounded up.
 
         See docs/spec/trainer_semantics.md, section 12.
         """

@@ -31,7 +31,7 @@ _LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-# method -> field name of each parameter whose name differs from its field's name
+# method -> {parameter: field} for the parameters that are not named like their fields
 _FIELDS_SET = {
     "set_training": {"batch_size": "per_device_train_batch_size", "num_epochs": "num_train_epochs"},
     "set_evaluate": {
@@ -86,11 +86,12 @@ class ForTransformers:
 
     @property
     def deepspeed_plugin(self) -> None:
-        """None, but reading it prepares the process for transformers' Trainer.
+        """None; reading this property prepares the process for transformers' Trainer.
 
-        That Trainer reads this property before it makes its Accelerator. A transformers.TrainingArguments
-        with the same values is then made, which sets the process's dtype, device and ranks. ValueError with
-        --fsdp or --deepspeed, which only fastsft's Trainer reads from this class.
+        transformers' Trainer reads the property before it makes its Accelerator. Reading creates a
+        transformers.TrainingArguments with the same values, and its constructor sets the process's dtype,
+        device and ranks. ValueError with --fsdp or --deepspeed, which only fastsft's Trainer reads from this
+        class.
         """
         for name in ("fsdp", "deepspeed"):
             if getattr(self, name):
@@ -120,7 +121,7 @@ class ForTransformers:
 
 
 def _transformers_arguments(record: Record) -> transformers.TrainingArguments:
-    """Make a transformers.TrainingArguments from those given values for which its release has fields."""
+    """Make a transformers.TrainingArguments from the given values that the installed release knows."""
     import transformers
 
     fields = {field.name: field for field in dataclasses.fields(transformers.TrainingArguments) if field.init}
@@ -141,7 +142,7 @@ class ArgumentSetters:
         raise NotImplementedError
 
     def _set(self, method: str, parameters: dict[str, Any], **fixed: object) -> Self:
-        """Set the fields that `parameters`, the method's locals(), name, and the `fixed` fields."""
+        """Set the `fixed` fields and those named in `parameters`, the method's locals(); resolve again."""
         given = {name: value for name, value in parameters.items() if name != "self"}
         strategy, steps = given.get("strategy"), given.get("steps")
         if getattr(strategy, "value", strategy) == "steps" and steps == 0:

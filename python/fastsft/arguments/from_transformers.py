@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _BASE = "transformers.training_args"
-_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")  # overriding these does not change a run
+# overriding a method with such a name does not change a run
+_ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
 _DEFAULT_DIRECTORY = "tmp_trainer"  # output_dir of transformers' Trainer without arguments
 
@@ -26,15 +27,15 @@ _DEFAULT_DIRECTORY = "tmp_trainer"  # output_dir of transformers' Trainer withou
 def as_arguments(args: object) -> TrainingArguments:
     """Return the `args` of a Trainer as fastsft's TrainingArguments.
 
-    fastsft's own arguments are resolved again, and transformers' are converted. None becomes transformers'
-    default, a run whose output_dir is `tmp_trainer`. Fields that a script's own class adds become attributes
-    of the result, also if fastsft has fields of these names (model_max_length, cache_dir). ValueError for
-    unsupported values; TypeError for other objects.
+    Arguments of fastsft's class are resolved again; arguments of transformers' class are converted. None
+    becomes transformers' default, a run whose output_dir is `tmp_trainer`. Fields that a script's own class
+    adds become attributes of the result, even if fastsft has fields with these names (model_max_length,
+    cache_dir). ValueError for unsupported values; TypeError for other objects.
     """
     if args is None:
         return TrainingArguments(_DEFAULT_DIRECTORY)
     if isinstance(args, TrainingArguments):
-        args.resolve()  # a script may have changed fields since
+        args.resolve()  # a script may have changed fields after the constructor resolved them
         return args
     if not _is_transformers(args):
         raise TypeError(
@@ -56,7 +57,7 @@ def as_arguments(args: object) -> TrainingArguments:
 
 
 def sync_from_source(args: TrainingArguments) -> None:
-    """Update `args` if a script has changed the transformers.TrainingArguments behind `args`.
+    """Update `args` if a script has changed the transformers.TrainingArguments that `args` was made from.
 
     ValueError as in `as_arguments`.
     """
@@ -99,7 +100,7 @@ def _snapshot(source: object) -> dict[str, Any]:
 def _is_unchanged(source: object, seen: Mapping[str, Any]) -> bool:
     """True if no attribute has changed since the snapshot `seen`.
 
-    The function is called after every event, so it compares identities where possible, which is fast.
+    The function runs after every event. To be fast, it compares identities if possible.
     """
     return all(value is seen.get(name) or (isinstance(value, list | dict) and value == seen.get(name))
                for name, value in vars(source).items())  # fmt: skip
@@ -142,15 +143,16 @@ def _before_post_init(values: dict[str, Any]) -> dict[str, Any]:
         "report_to": _known_trackers(values.get("report_to")),
     }
     wrapped = values.get("fsdp_config")
-    if isinstance(wrapped, dict):  # the flag with the layer class is read instead of this key
+    if isinstance(wrapped, dict):  # the flag --fsdp_transformer_layer_cls_to_wrap is read instead of this key
         restored["fsdp_config"] = {key: wrapped[key] for key in wrapped if key != _LAYER_CLASS}
     if values.get("use_cpu") or values.get("no_cuda"):
-        restored["dataloader_pin_memory"] = True  # transformers sets False, about which fastsft would warn
+        # transformers has changed this to False, and fastsft would warn of it
+        restored["dataloader_pin_memory"] = True
     return restored
 
 
 def _known_trackers(report_to: str | Iterable[str] | None) -> list[str]:
-    """Drop trackers that fastsft lacks, because transformers 4.x selects all installed ones by default."""
+    """Drop trackers that fastsft lacks; transformers 4.x selects all installed trackers by default."""
     requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
     others = [name for name in requested if name not in trackers() and name not in ("none", "all")]
     if others:

@@ -1,9 +1,11 @@
-"""Records which fields of an argument object were given, where (Python, command line), and their values.
+"""Records the fields that were given to an argument object, their source (Python, command line) and values.
 
-Checks for flags without effect and for contradictory flags read this record. Comparing with defaults would
-not be enough, because a flag can be given with its default value. Resolving derives fields from other fields,
-such as eval_steps from logging_steps. If arguments are resolved again, they start from the given values and
-from fields that a script has changed since, so that derived values follow.
+Checks for flags without effect and for contradictory flags read this record. A comparison with defaults would
+not be enough, because a flag can be given with its default value.
+
+Resolving derives fields from other fields, such as eval_steps from logging_steps. If arguments are resolved
+again, they start from the given values and from fields that a script has changed since, so derived values
+follow.
 """
 
 from __future__ import annotations
@@ -64,9 +66,9 @@ class RecordsGiven:
 
 
 def given_fields(args: object) -> dict[str, str]:
-    """Return the given fields: name -> where the value comes from, Python or the command line.
+    """Return the source of each given field, by name: Python or the command line.
 
-    For a script's own class, these are the fields whose values differ from their defaults.
+    For a script's own class, fields whose values differ from their defaults count as given.
     """
     record = getattr(args, "_given", None)
     if isinstance(record, dict):

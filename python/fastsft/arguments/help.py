@@ -35,7 +35,8 @@ _TITLES = {
     "faults": "faults: bad numbers, stuck ranks",
     "hub": "hub: uploads",
 }
-# Flags that `--help` without a word prints, by subject. The subject of the flag's class may differ.
+# Flags that `--help` prints if no word follows, by subject. A flag's subject here may differ from the subject
+# of its class in `_OF_CLASS`.
 COMMON = {
     "model": "model_name_or_path padding_side cache_dir",
     "data": "data_path eval_data_path mask_policy template train_turns role_map on_bad_sample max_dropped "
@@ -90,10 +91,10 @@ def subject_of(name: str) -> str:
 
 
 def help_text(parser: argparse.ArgumentParser, word: str | None = None) -> str:
-    """Return the help text; for a parser without fields of training, argparse's own text.
+    """Return the help text; for a parser without training fields, argparse's own text.
 
-    word: None for the common flags, or `all`, a subject, the name of a flag or a part of names. ValueError if
-    no flag matches.
+    word: None for the common flags, `all`, a subject, a flag, or a part of flag names. ValueError if no flag
+    matches.
     """
     actions = _fields(parser)
     if all(subject_of(name) == _PROGRAM for name in actions):
@@ -200,7 +201,7 @@ def _value(action: argparse.Action) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ArgumentRow:
-    """One argument, as the tables show it. treatment: supported, ignored or rejected. remark: may be ""."""
+    """One row of the argument tables. treatment: supported, ignored or rejected. remark: may be ""."""
 
     subject: str
     name: str
@@ -217,7 +218,7 @@ class ArgumentRow:
 
 
 def argument_rows() -> list[ArgumentRow]:
-    """Return all arguments: for model, data and LoRA, then from TrainingArguments by subject."""
+    """Return a row for each argument: model, data and LoRA first, then TrainingArguments by subject."""
     return [row for kind in _subjects() for row in _rows_of(kind)]
 
 

@@ -1,8 +1,8 @@
 """Declares arguments: default, help text, and whether fastsft supports, ignores or rejects the argument.
 
-A supported argument has its effect. An ignored argument is parsed and kept as an attribute, and a warning
-names it once. A rejected argument raises ValueError unless its value is neutral. The rules are in
-docs/spec/trainer_arguments.md, section 1.1.
+A supported argument has an effect. An ignored argument is parsed and kept as an
+attribute; a single warning says that the argument has no effect. A rejected argument raises ValueError unless
+its value is neutral. The rules are in docs/spec/trainer_arguments.md, section 1.1.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def ignored(
 def rejected(default: T, text: str, instead: str, *, neutral: tuple[object, ...] = ()) -> T:
     """Declare a field that raises ValueError unless it is the default, None, False, "" or in `neutral`.
 
-    instead: what to use instead, for the message.
+    instead: the alternative that the message names.
     """
     return _field(default, ArgSupport(text, Support.REJECTED, instead, (*neutral, default, None, False, "")))
 
@@ -115,9 +115,8 @@ def support_of(field: dataclasses.Field[Any]) -> ArgSupport:
 def apply_support(args: object, declared: type[DataclassInstance]) -> None:
     """Convert values to their fields' types, and warn about ignored fields.
 
-    declared: the class that declares fastsft's fields. If a subclass declares a field again, this changes
-    neither its meaning nor its treatment. ValueError for rejected values, and for values that a field cannot
-    have.
+    declared: the class that declares fastsft's fields. A subclass may declare a field again, but the field's
+    meaning and treatment stay. ValueError for rejected and invalid values.
     """
     for field in dataclasses.fields(declared):
         if not field.init:
@@ -141,7 +140,7 @@ def apply_support(args: object, declared: type[DataclassInstance]) -> None:
 
 
 def _converted_if_possible(declared: type, name: str, value: object) -> object:
-    """Convert a value, such as "False" to False; return an invalid value as it is, for the rejection."""
+    """Convert a value, such as "False" to False; return an invalid value unchanged, for the error message."""
     try:
         return checked_value(declared, name, value)
     except ValueError:
@@ -149,6 +148,6 @@ def _converted_if_possible(declared: type, name: str, value: object) -> object:
 
 
 def rejection(name: str, value: object, remark: str) -> str:
-    """Return the error message about a value that fastsft does not support. remark: what to do instead."""
+    """Return the error message about a value that fastsft does not support. remark: the alternative."""
     shown = "" if value is True else f" {value}"
     return f"fastsft does not support --{name}{shown}; {remark}"

@@ -70,7 +70,7 @@ class TrainingArguments(ArgumentFields):
 
     @property
     def recompute_mode(self) -> str:
-        """The recompute policy; the memory plan resolves `auto`, also with --gradient_checkpointing."""
+        """The value of --recompute, whatever --gradient_checkpointing is; the memory plan resolves `auto`."""
         return self.recompute
 
     @property

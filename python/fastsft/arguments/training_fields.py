@@ -101,7 +101,7 @@ class BatchArguments:
 
 
 _NO_METRICS = "without compute_metrics; with it a value of its own raises"
-# Fields that in transformers change how compute_metrics is called, or with which inputs; here they do not.
+# Fields that change the calls or the inputs of compute_metrics in transformers, but not in fastsft.
 METRIC_FIELDS = (
     "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics", "include_for_metrics",
     "include_inputs_for_metrics",

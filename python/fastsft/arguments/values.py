@@ -1,8 +1,8 @@
 """Converts the values of fields from Python objects, JSON and text, and checks their ranges.
 
-The command line parser converts its own words, but scripts and notebooks may pass any object. Text means the
-same as on the command line ("False" is False). A value of a wrong type or range is an error here, before it
-can cause one in the engine.
+The command line parser converts its own words, but scripts and notebooks may pass any object. Text has the
+same meaning as on the command line ("False" is False). Wrong types and ranges are errors in this module,
+before they can cause errors in the engine.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _NONE_IS_OFF = ("eval_delay", "max_grad_norm")
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-# _ENUM_FIELDS: fields that are enumerations in transformers. _MEMBER_NAMES: the names of those members whose
-# names are not their values in capitals.
+# _ENUM_FIELDS: fields that are enumerations in transformers. _MEMBER_NAMES: transformers' names of members
+# that are not their values in capitals.
 _ENUM_FIELDS = (
     "eval_strategy", "logging_strategy", "save_strategy", "lr_scheduler_type", "optim", "hub_strategy",
 )  # fmt: skip
@@ -79,7 +79,7 @@ def checked_value(declared: type, name: str, value: object) -> object:
     if kind is None or (value is None and (may_be_none or name in _NONE_IS_OFF)):
         return value
     converted = _CONVERSIONS[kind](value)
-    if converted is None or converted != converted:  # the second test finds NaN
+    if converted is None or converted != converted:  # a NaN is not equal to itself
         raise ValueError(f"--{name}: expected {_TYPE_NAMES[kind]}, got {value!r}")
     limits = _RANGES.get(name)
     if limits is not None and not limits.holds(converted):
@@ -162,7 +162,7 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 
 
 def json_object(name: str, value: object) -> dict[str, Any]:
-    """Return a dictionary from a JSON object as text, a dictionary or None.
+    """Copy a dictionary, parse the JSON object in a string, or return {} for None.
 
     ValueError, which names the field `name`, for other values.
     """
@@ -190,7 +190,7 @@ def with_values(value: object) -> object:
 
 
 def json_file_or_object(name: str, value: object) -> dict[str, Any]:
-    """Return a dictionary as `json_object` does, or from a JSON file.
+    """Read a dictionary from a JSON file; convert other values as `json_object` does.
 
     ValueError also if the file is missing.
     """
@@ -262,7 +262,7 @@ def name_choices(args: object) -> None:
 
 
 def without_enums(value: object) -> object:
-    """Replace an enumeration member, which a script takes from transformers, by its value, also in a list."""
+    """Replace an enumeration member by its value, also in a list; scripts may pass transformers' members."""
     if isinstance(value, list):
         return [without_enums(item) for item in value]
     return value.value if isinstance(value, Enum) else value

@@ -22,17 +22,17 @@ class TrainerControl:
     should_log: bool = False
 
     def state(self) -> dict[str, Any]:
-        """Return the switches' entry of `stateful_callbacks` in trainer_state.json."""
+        """Return the switches as an entry for `stateful_callbacks` in trainer_state.json."""
         return {"args": asdict(self), "attributes": {}}
 
 
 class EventValues(TypedDict, total=False):
-    """Keyword arguments of events, next to args, state and control.
+    """Keyword arguments of events, in addition to args, state and control.
 
-    model: the model of the Trainer. tokenizer, processing_class: both are the Trainer's tokenizer. optimizer,
+    model: the Trainer's model. tokenizer, processing_class: both are the Trainer's tokenizer. optimizer,
     lr_scheduler, train_dataloader: read-only views (trainer/compat/views.py); None before on_train_begin.
-    eval_dataloader: a read-only view of the last evaluation; None before the first. logs: only for on_log.
-    metrics: only for on_evaluate and on_predict.
+    eval_dataloader: a read-only view of the last evaluation's loader; None before the first evaluation. logs:
+    only for on_log. metrics: only for on_evaluate and on_predict.
     """
 
     model: Any
@@ -49,9 +49,9 @@ class EventValues(TypedDict, total=False):
 class TrainerCallback:
     """Base of callbacks, with the events of transformers' TrainerCallback. Its methods do nothing.
 
-    Methods take (args, state, control, **kwargs). A control that they return replaces the current one. args:
-    fastsft.TrainingArguments, annotated as Any because scripts annotate it with their own classes. kwargs:
-    `EventValues`. Callbacks need not derive from this class, and may lack methods.
+    Methods take (args, state, control, **kwargs). If a method returns a control, this control replaces the
+    current control. args: fastsft.TrainingArguments; the annotation is Any because scripts use their own
+    argument classes. kwargs: `EventValues`. Callbacks need not derive from this class, and may lack methods.
     """
 
     def on_init_end(
@@ -92,7 +92,7 @@ class TrainerCallback:
     def on_pre_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called before the step is computed, as the engine computes gradients and update in one call."""
+        """Called before the step is computed, since the engine computes gradients and update in one call."""
 
     def on_optimizer_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
@@ -102,7 +102,7 @@ class TrainerCallback:
     def on_step_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called after the step, when `global_step` counts it."""
+        """Called after the step, when `global_step` includes the step."""
 
     def on_prediction_step(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
@@ -122,7 +122,7 @@ class TrainerCallback:
     def on_save(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]
     ) -> TrainerControl | None:
-        """Called after a checkpoint is saved; for fastsft's own callbacks it may still be being written."""
+        """Called after a save; for fastsft's own callbacks, the files may not be complete yet."""
 
     def on_log(
         self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Unpack[EventValues]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fastsft.runtime.output_files import write_output
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json_object
 
-_MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # of trainer_state.json, whose log history may be long
+_MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # size limit for trainer_state.json, whose log history may be long
 
 
 class TrainOutput(NamedTuple):

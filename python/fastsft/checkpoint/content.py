@@ -1,4 +1,4 @@
-"""The small files of a checkpoint, its commit, and the removal of older checkpoints."""
+"""The small files of a checkpoint, the commit of all files, and the removal of older checkpoints."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from fastsft.model.model_save import SavedTokenizer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # in messages that already explain it
+_WORDS = ("bytes are free", "`ulimit -f`", "your quota")  # phrases of messages that explain a full disk
 _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
 
 
 def source_checkpoint(model: object, output_dir: str | Path) -> str:
-    """Return the name of the checkpoint in `output_dir` that the model was loaded from; "" if none."""
+    """Return the name of the checkpoint in `output_dir` from which the model was loaded; "" if none."""
     source = getattr(model, "source_directory", None)
     if source is None:
         return ""
@@ -49,25 +49,26 @@ def source_checkpoint(model: object, output_dir: str | Path) -> str:
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """The small files of a checkpoint, and the facts for its manifest and for rotation."""
+    """The small files of a checkpoint, and the values that its manifest and rotation need."""
 
     step: int
     world_size: int
     layout: str
     best: str  # name of the best checkpoint, which rotation keeps; "" if none
-    source: str  # name of the checkpoint that the run began with, which rotation keeps; "" if none
+    source: str  # name of the checkpoint with which the run began, which rotation keeps; "" if none
     form: ModelForm
     with_state: bool
     texts: dict[str, Callable[[], str]]
     random_states: dict[str, Any] | None
     tokenizer: SavedTokenizer | None
-    adapter: AdapterToSave | None  # the adapter to save instead of the model; None: save the model
+    adapter: AdapterToSave | None  # adapter to save instead of the model; None to save the model
 
     @classmethod
     def of(cls, trainer: SavedRun) -> CheckpointContent:
-        """Copy the current state of `trainer` within milliseconds; texts are made when they are written.
+        """Return the content for the current state of `trainer`, copied within milliseconds.
 
-        Collective if the model has adapters, because they are gathered.
+        Long texts are made only when they are written. Collective if the model has adapters, because they are
+        gathered.
         """
         form, with_state = ModelForm.of(trainer), not trainer.args.save_only_model
         state = copy.copy(trainer.state)
@@ -92,9 +93,9 @@ class CheckpointContent:
         )
 
     def write_run_files(self, directory: str) -> list[_C.FileDigest]:
-        """Write the files that rank 0 writes for all ranks: configuration, tokenizer, states.
+        """Write the files that rank 0 writes for all ranks (configuration, tokenizer, states).
 
-        Return digests.
+        Return their digests.
         """
         digests = write_texts({name: text() for name, text in self.texts.items()}, directory)
         if self.adapter is not None:
@@ -104,7 +105,10 @@ class CheckpointContent:
     def write_random_state(
         self, directory: str, rank: int, states: dict[str, Any] | None = None
     ) -> list[_C.FileDigest]:
-        """Write the random states of `rank`, by default those of this content. Return their digests."""
+        """Write the random states of `rank`, and return the digests of the files.
+
+        states: None writes the random states in this content.
+        """
         states = self.random_states if states is None else states
         if states is None:
             return []
@@ -112,7 +116,7 @@ class CheckpointContent:
 
 
 def _random_states(trainer: SavedRun) -> dict[str, Any]:
-    """Return the current random states, and those from which a resumed run reads untrained rows again."""
+    """Return the current random states, and those with which a resumed run can reread prefetched rows."""
     states, position = read_random_states(), trainer.reading_position()
     if position is not None:
         ahead = None if position.ahead is None else position.ahead.to_json()
@@ -121,7 +125,10 @@ def _random_states(trainer: SavedRun) -> dict[str, Any]:
 
 
 def explain(error: Exception, path: str, needed: int) -> Exception:
-    """Return an error with the bytes needed if `error` reports a full disk or limit; else return `error`."""
+    """Return an error with the number of bytes needed if `error` reports a full disk; else return `error`.
+
+    A quota or a limit of the file size counts as a full disk.
+    """
     full = isinstance(error, OSError) and error.errno in _FULL
     if not full and not (isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)):
         return error
@@ -132,7 +139,7 @@ def explain(error: Exception, path: str, needed: int) -> Exception:
 
 
 def check_complete(content: CheckpointContent, names: Collection[str]) -> None:
-    """Raise RuntimeError unless `names` contain weights, requested optimizer state, and all parts.
+    """Raise RuntimeError if the file names lack weights, requested optimizer state, or a numbered part.
 
     This is the last check before older checkpoints are removed.
     """
@@ -161,7 +168,7 @@ def commit_checkpoint(
     limit: int,
 ) -> None:
     """Rename `directory` to `target`, then remove older checkpoints above `limit` (0 keeps all)."""
-    assert directory is not None  # the committing rank has made it
+    assert directory is not None  # the committing rank has made the directory
     check_complete(content, [file.name for file in files])
     manifest = _C.Manifest(content.step, content.world_size, content.layout, files)
     check_still_held(target.parent)
@@ -180,9 +187,9 @@ def recover(folder: Path) -> None:
 
 
 def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[str]) -> None:
-    """Remove checkpoints above the limit that an interrupted run did not remove.
+    """Remove checkpoints above --save_total_limit that an interrupted run did not remove. Collective.
 
-    kept: names that stay. Collective.
+    kept: names of checkpoints that stay.
     """
     agreement = AllOrNone(f"removing checkpoints of {output_dir} above --save_total_limit")
     agreement.attempt_if(
@@ -194,7 +201,7 @@ def rotate_what_is_left(args: TrainingArguments, output_dir: Path, kept: list[st
 def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
     """Remove the oldest checkpoints of `output_dir` above `limit` (0 keeps all), except the names in `kept`.
 
-    A checkpoint that cannot be removed stays in excess of the limit, with a message.
+    A checkpoint that cannot be removed stays, with a message, even if it exceeds the limit.
     """
     unremoved: list[str] = []
     for name, aside in _C.rotate_checkpoints(str(output_dir), limit, kept, unremoved).items():
@@ -204,11 +211,11 @@ def rotate(output_dir: Path, limit: int, kept: list[str]) -> None:
 
 
 def keep_only(directory: str | Path, source: str = "") -> None:
-    """Remove all other checkpoints of fastsft next to `directory`; rank 0 removes them. Collective.
+    """Remove, on rank 0, all other fastsft checkpoints next to `directory`. Collective.
 
     As for save_total_limit, a checkpoint is a directory called checkpoint-<step> whose manifest and file
-    sizes verify. Directories of other programs and damaged checkpoints stay, while transformers would remove
-    every directory of that name. source: name of another checkpoint that stays.
+    sizes verify. Damaged checkpoints and directories of other programs stay, whereas transformers would
+    remove every directory with such a name. source: name of another checkpoint that stays.
     """
     path = Path(directory)
     on_rank0(f"removing the checkpoints next to {path}", lambda: _remove_others(path, source))

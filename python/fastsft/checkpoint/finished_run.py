@@ -1,4 +1,4 @@
-"""The record of a finished run, with which the same run returns at once if it is started again.
+"""The record of a finished run. If the same run is started again, it returns the recorded result at once.
 
 Rules: docs/spec/trainer_semantics.md, section 17.
 """
@@ -53,10 +53,10 @@ def finished_output(
 ) -> TrainOutput | None:
     """Return the result of this run if it has already finished in `output_dir`. Collective.
 
-    This needs a checkpoint, a record of the finished run with the same request (data, arguments that count
-    when resuming, source of the model, form of the weights), and unchanged model files. Then a message is
-    printed. Otherwise returns None, and the caller resumes or begins the run, with the same result. Also None
-    for a script's own data set, because its items are not known before they are read.
+    The result is returned, with a message, if there are a checkpoint, unchanged model files, and a record
+    with the same request: data, arguments that matter for a resume, model directory, dtype and file sizes of
+    the weights. Otherwise return None; the caller then resumes or begins the run, with the same result. Also
+    return None for a script's own data set, because its items are unknown until they are read.
     """
     if not _labelled_here(train_dataset):
         return None
@@ -78,7 +78,7 @@ def finished_output(
 
 
 def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM, best: str | None) -> None:
-    """Remove interrupted saves, and checkpoints above the limit except `best`. Collective."""
+    """Remove interrupted saves, and checkpoints above --save_total_limit except `best`. Collective."""
     agreement = AllOrNone(f"removing what saves left in {folder}")
     agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
     agreement.settle(None)
@@ -87,7 +87,7 @@ def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM,
 
 
 def _had_limit(folder: Path, limit: int) -> bool:
-    """True if the finished run had the same `limit`; a new limit removes nothing from a finished run."""
+    """True if the finished run had the same `limit`. A new limit must remove no checkpoint of that run."""
     try:
         return bool(read_json_object(folder / "training_args.json").get("save_total_limit") == limit)
     except (ValueError, OSError):
@@ -99,7 +99,7 @@ def check_no_other_model(
 ) -> None:
     """Raise ValueError if `output_dir` holds the finished model of another run. Collective.
 
-    Called for a run that has nothing to resume there, and so would replace that model at its end.
+    Called for a run that does not resume there, and so would replace that model at its end.
     """
     if args.overwrite_output_dir or args.no_resume:
         return
@@ -121,7 +121,7 @@ def check_not_ended(
 ) -> None:
     """Raise ValueError if a run with other arguments ended in `output_dir` and no steps are left. Collective.
 
-    A resume from its checkpoint would train nothing, but would save the new arguments with the old weights.
+    A resume from that run's checkpoint would train nothing, and save the new arguments with old weights.
     """
     folder = Path(args.output_dir or ".")
     difference = on_rank0(
@@ -157,7 +157,7 @@ def _difference_of_end(
 
 
 def record_end(trainer: SavedRun, output: TrainOutput) -> None:
-    """Write the record of a finished run into `output_dir`, on rank 0, after the final save."""
+    """Write the record of a finished run into `output_dir` on rank 0. Called after the final save."""
     if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
         return
     folder = Path(trainer.args.output_dir or ".")
@@ -166,7 +166,7 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
     try:
         files = _model_files(folder)
     except ValueError:
-        return  # a script's own trainer_save_model_safe keeps the model elsewhere
+        return  # a script's own trainer_save_model_safe has saved the model elsewhere
     request = _request(trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     record = {
         "format_version": _VERSION,
@@ -182,7 +182,7 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
 
 
 def forget_end(output_dir: str | Path) -> None:
-    """Remove the record of an earlier run from `output_dir`, on rank 0, when a run begins there."""
+    """Remove an earlier run's record from `output_dir` on rank 0. Called when a run begins there."""
     path = Path(output_dir) / RECORD_NAME
     if launch().rank != 0 or not os.path.lexists(path):
         return
@@ -203,7 +203,7 @@ def _matching_record(
     if record is None or not _C.list_checkpoints(str(folder), links=True):
         return None
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
-    if request["data_hash"] is None:  # it cannot be known whether the data are the same
+    if request["data_hash"] is None:  # without a hash, the data cannot be compared
         return None
     if record["request"] != request or record["step"] < request["planned_steps"]:
         return None
@@ -213,7 +213,7 @@ def _matching_record(
 
 
 def _best_checkpoint(folder: Path) -> str | None:
-    """Return the name of the best checkpoint by trainer_state.json; "" if there is none, None if unknown."""
+    """Return the best checkpoint's name from trainer_state.json; "" if there is none, None if unknown."""
     try:
         state = TrainerState.load_from_json(folder / "trainer_state.json")
     except (ValueError, OSError, TypeError):
@@ -236,7 +236,7 @@ def _record_of_another(
 
 
 def _has_other_base(old: object, new: str | None) -> bool:
-    """True if both digests are known, and are those of different frozen weights."""
+    """True if both digests are known, and show that the frozen weights differ."""
     return isinstance(old, str) and new is not None and is_comparable(old, new) and old != new
 
 
@@ -246,7 +246,7 @@ def _are_as_written(folder: Path, record: dict[str, Any]) -> bool:
 
 
 def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
-    """Send the logs of the finished run to the program that started this process, if it listens."""
+    """Send the finished run's logs to the parent program, if it reads progress events."""
     events = ProgressEvents.of(os.environ) if launch().rank == 0 else None
     if events is None:
         return
@@ -259,7 +259,7 @@ def _tell_parent(folder: Path, record: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the record; None if there is none, or if it does not have the types that `record_end` writes."""
+    """Return the record in `path`; None if there is none, or if its types differ from `record_end`'s."""
     try:
         record: dict[str, Any] = read_json(path)
     except ValueError:
@@ -299,7 +299,7 @@ def _model_files(folder: Path) -> list[str]:
 
 
 def _stamp(path: Path) -> list[int] | None:
-    """Return the size of a file, and its modification time in microseconds; None if it is missing."""
+    """Return a file's size [bytes] and modification time [microseconds]; None if the file is missing."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The saves at the end of a run. Its weights exist nowhere else, so a save waits while the disk is full."""
+"""The saves at the end of a run. The weights exist nowhere else, so a save waits while the disk is full."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
 
 T = TypeVar("T")
-_LOOK_S = 1.0  # between checks of the free bytes
-_WORTH_TRYING = 1 << 20  # bytes that must have become free before another attempt
-_TELL_S = 60.0  # between messages, and between attempts while no bytes become free
+_LOOK_S = 1.0  # time between checks of the free disk space [s]
+_WORTH_TRYING = 1 << 20  # disk space that must become free before another attempt [bytes]
+_TELL_S = 60.0  # time between messages, and between attempts while no space becomes free [s]
 _SIGNAL_BASE = 128
 _MARK = "outcome of a last save"
 
 
 class Signals(Protocol):
-    """A guard that keeps received signals until they are taken."""
+    """An object that keeps received signals until `take` returns them."""
 
     answer: str  # text that is printed when a signal arrives
 
@@ -38,19 +38,18 @@ class Signals(Protocol):
 class LastSaves:
     """The saves at the end of a run.
 
-    make_room: frees disk space; returns False if nothing is left to free.
+    make_room: function that frees disk space, and returns False if nothing is left to free.
     """
 
     def __init__(self, args: TrainingArguments, signals: Signals, make_room: Callable[[], bool]) -> None:
         self._args, self._signals, self._make_room = args, signals, make_room
 
     def save(self, what: str, save: Callable[[], T]) -> T:
-        """Return the result of `save`, which is repeated for --save_patience seconds while the disk is full.
+        """Call `save`, repeatedly for --save_patience seconds while the disk is full. Return its result.
 
-        Collective. The ranks wait together, with a message every minute. what: names the files in messages.
-        save: code of fastsft that fails on all ranks if it fails on one. Raises the last error of `save`
-        after the patience. A signal ends the waiting with SystemExit, whose code is 128 + the signal's
-        number.
+        Collective. All ranks wait together, with a message every minute, and finally raise the last error. A
+        signal ends the waiting with SystemExit 128 + the signal's number. what: name of the files in
+        messages. save: function of fastsft that fails on all ranks if it fails on any.
         """
         folder = Path(self._args.output_dir or ".")
         end, told = time.monotonic() + self._args.save_patience, -math.inf
@@ -66,7 +65,7 @@ class LastSaves:
             if time.monotonic() - told >= _TELL_S:
                 told = time.monotonic()
                 _tell_of_waiting(what, outcome.failure(), end - told)
-            del outcome  # its error refers to frames that hold the memory of the save
+            del outcome  # the error refers to stack frames that hold memory of the save
             number = _wait(folder, min(end, told + _TELL_S), self._signals)
             if number:
                 tell(
@@ -76,7 +75,7 @@ class LastSaves:
 
 
 class _Outcome:
-    """The outcome of one attempt to save `what`: first this rank's, then that of all ranks."""
+    """The outcome of one attempt to save `what`, on this rank and, after an exchange, on all ranks."""
 
     def __init__(self, what: str) -> None:
         self._what, self._error = what, cast("Exception | None", None)
@@ -93,9 +92,9 @@ class _Outcome:
     def is_done_everywhere(self) -> bool:
         """Return True if all ranks have saved, False if all failures are for lack of disk space. Collective.
 
-        Raises this rank's error, or PeerFailedError, after any other failure, and also if a rank has died or
-        is still inside `save`. In the latter case that rank reads this exchange as that of an AllOrNone, and
-        raises this rank's error.
+        After any other failure, raise this rank's error or PeerFailedError. Also raise if a rank has died, or
+        is still inside `save`: that rank takes this exchange for an exchange of an AllOrNone, and raises this
+        rank's error.
         """
         error = self._error
         if isinstance(error, _C.CollectiveError):
@@ -144,9 +143,9 @@ def _tell_of_waiting(what: str, error: Exception, seconds: float) -> None:
 
 
 def _wait(folder: Path, until: float, signals: Signals) -> int:
-    """Wait until a rank sees more free bytes, or the time is `until`.
+    """Wait until any rank sees more free disk space, until the time `until`, or until a signal.
 
-    Return a received signal, or 0. Collective.
+    Return the received signal, or 0. Collective.
     """
     before, answer, signals.answer = _free(folder), signals.answer, "the run waits no longer for room"
     try:

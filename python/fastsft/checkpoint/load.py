@@ -1,4 +1,4 @@
-"""Find, verify and load checkpoints (docs/spec/reliability.md, sections 1 to 3)."""
+"""Search, verification and loading of checkpoints (docs/spec/reliability.md, sections 1 to 3)."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _UNSAFE_SECONDS = 2.0
 _Identity = list[tuple[str, int, int, int, int]]
-# For each checkpoint that this process has read completely: the identity of its files then, and the faults
-# found.
+# For each checkpoint that this process has verified: the identity of the files at that time, and the faults.
 _verdicts: dict[Path, tuple[_Identity, list[str]]] = {}
 
 
 def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
     """Restore weights, optimizer state, step count and random states from a checkpoint. Collective.
 
-    The number of ranks and the sharding strategy may differ from those of the save; random states are
-    restored only for an equal number of ranks. Returns fastsft_state.json. The caller restores its state from
-    trainer_state.json itself. Checkpoints of transformers can be read, too (external/foreign_resume.py).
+    The rank count and the sharding strategy may have changed since the save; random states are restored only
+    for the same rank count. Return the content of fastsft_state.json. The caller restores its own state from
+    trainer_state.json. Checkpoints of transformers can be loaded, too (external/foreign_resume.py).
     ValueError if the checkpoint does not verify, or belongs to another run.
     """
     trainer = run_of(trainer)
@@ -58,10 +57,10 @@ def load_checkpoint(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
 
 
 def check_checkpoint(trainer: SavedRun, directory: str | Path, use: str = "resumed") -> dict[str, Any]:
-    """Verify that a checkpoint is intact and that `trainer` continues its run. Collective.
+    """Check that a checkpoint is intact and that `trainer` continues the same run. Collective.
 
-    Returns fastsft_state.json. Rank 0 reads every byte, unless it has verified the same files before. The
-    trainer takes over the micro-batch plan of the checkpoint. use: verb for messages, "resumed" or "loaded".
+    Return the content of fastsft_state.json. Rank 0 reads every byte, unless it has verified the same files
+    before. `trainer` adopts the checkpoint's micro-batch plan. use: verb for messages, "resumed" or "loaded".
     ValueError if the checkpoint does not verify, or belongs to another run.
     """
     agreement = AllOrNone(f"resuming from {directory}" if use == "resumed" else f"loading {directory}")
@@ -79,9 +78,10 @@ def newest_checkpoint(
     """Return the newest checkpoint of `output_dir` that verifies, the same on every rank. Collective.
 
     None if there is no directory called checkpoint-<step>. Rejected checkpoints are logged with their faults.
-    before: only steps below it are considered. restarts: starts of a torchrun job (ranks/torchrun_job.py);
-    only checkpoints of an earlier start of this job are considered, and the result is None if none verifies.
-    Without `restarts`, ValueError if there are checkpoints and none verifies, with the reason for each.
+    before: limit of the step; later checkpoints and that of the step itself are not considered. restarts:
+    starts of a torchrun job (ranks/torchrun_job.py). If given, only checkpoints from an earlier start of the
+    same job are considered, and the result is None if none of them verifies. Without `restarts`, ValueError
+    with all reasons if there are checkpoints and none verifies.
     """
     what = f"looking for checkpoints in {output_dir}"
     return on_rank0(what, lambda: _newest_verified(Path(output_dir), before, restarts))
@@ -106,7 +106,10 @@ def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> 
 
 
 def _check_states(directory: Path) -> dict[str, Any]:
-    """Return fastsft_state.json. ValueError if it or trainer_state.json has unexpected types."""
+    """Return the content of fastsft_state.json.
+
+    ValueError if fastsft_state.json or trainer_state.json has unexpected types.
+    """
     saved = read_run_state(directory)
     check_run_state(saved, directory / STATE_NAME)
     check_trainer_state(directory)
@@ -114,11 +117,11 @@ def _check_states(directory: Path) -> dict[str, Any]:
 
 
 def _verify(directory: Path) -> tuple[list[str], bool]:
-    """Return the faults of a checkpoint, and whether its files were read now.
+    """Return a checkpoint's faults, and True if the files were read by this call.
 
-    Prints a message if the checkpoint is intact. Files that this process has read are not read again while
-    their identities are the same. The result is not kept if a file changed in the two seconds before, because
-    another change could leave the same times.
+    Prints a message after reading an intact checkpoint. A checkpoint is not read again while the identities
+    of its files (inode, size, times) stay the same. The result is not kept if a file was changed within the
+    last two seconds, because a further change might leave the same times.
     """
     path, identity = directory.resolve(), _identity(directory)
     known = _verdicts.get(path)
@@ -136,7 +139,10 @@ def _verify(directory: Path) -> tuple[list[str], bool]:
 
 
 def _problems(path: Path) -> tuple[list[str], bool]:
-    """Return the faults that keep `path` from being resumed, and whether they are new. Links are followed."""
+    """Return the faults because of which `path` cannot be resumed, and True if they are new.
+
+    Links are followed.
+    """
     if not path.is_dir():
         return [f"a link that leads to no directory: {os.readlink(path)}"], True
     if is_transformers_checkpoint(path):
@@ -156,7 +162,7 @@ def _problems(path: Path) -> tuple[list[str], bool]:
 
 
 def _identity(directory: Path) -> _Identity:
-    """Return, for every file, facts that change when the file is replaced or written to."""
+    """Return path, inode, size and times of every file, which change if a file is replaced or written."""
     files = []
     for path in sorted(directory.resolve().rglob("*")):
         status = path.lstat()
@@ -215,10 +221,10 @@ def first_existing(*directories: str | Path) -> str | None:
 
 
 def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> str | None:
-    """Load weights and optimizer state from the checkpoint `directory`, with the saved bits. Collective.
+    """Load weights and optimizer state from the checkpoint `directory` with the saved bits. Collective.
 
-    From a checkpoint that holds only the model (--save_only_model), loads the weights in their saved dtype.
-    Returns None; or the reason, without loading, if the checkpoint does not verify or belongs to another run.
+    If the checkpoint holds only the model (--save_only_model), load the weights in their saved dtype. If it
+    does not verify or belongs to another run, load nothing and return the reason; otherwise return None.
     """
     trainer = run_of(trainer)
     try:
@@ -238,10 +244,10 @@ def load_trained_weights(trainer: SavedRun | TrainerOfRun, directory: str | Path
 
 
 def load_model_alone(trainer: SavedRun, directory: str | Path) -> bool:
-    """Load the model from a checkpoint of which only the training state is damaged. Collective.
+    """Load the model from a checkpoint in which only the training state is damaged. Collective.
 
-    The weights keep their saved dtype. Returns False, without loading, if other files do not verify, or if
-    the checkpoint belongs to another run.
+    The weights have their saved dtype. If other files do not verify, or if the checkpoint belongs to another
+    run, load nothing and return False.
     """
     if not on_rank0(f"loading {directory}", lambda: _lacks_only_state(Path(directory))):
         return False
@@ -261,10 +267,7 @@ def _lacks_only_state(directory: Path) -> bool:
 
 
 def _has_only_model(directory: Path) -> bool:
-    """True if the checkpoint holds only a model, and is intact.
-
-    ValueError if it holds one that is damaged.
-    """
+    """True if the checkpoint holds a model without training state. ValueError if that model is damaged."""
     if not holds_only_model(directory):
         return False
     problems = _C.verify_directory(str(directory))

@@ -1,4 +1,4 @@
-"""fastsft_state.json: the progress of a run, and the facts that a resumed run must share.
+"""fastsft_state.json: the progress of a run, and the settings that must be the same in a resumed run.
 
 Rules: docs/spec/reliability.md, section 3.
 """
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
 
 STATE_NAME = "fastsft_state.json"
 _VERSION = 2
-# `tokenizer`, `labelling` and the date come before `data_hash`: it changes with them, but explains less.
+# `tokenizer`, `labelling` and the date come before `data_hash`: if they differ, the hash differs, too, and an
+# error message about them explains more.
 _FATAL = (
     "adapters", "unit_hashes", "base_weights", "optimizer", "seed", "data_seed", "model_max_length",
     "tokenizer", "labelling", "num_conversations", DATE, "data_hash", "dataloader_drop_last",
     "train_sampling_strategy",
 )  # fmt: skip
-# Facts that may be missing: in old checkpoints, or if a script uses a tokenizer or data set of its own.
-# `base_weights` are also missing without adapters, and on all ranks except rank 0.
+# Keys whose values may be unknown, in old checkpoints or if a script uses its own tokenizer or data set.
+# `base_weights` are also unknown without adapters, and on all ranks except rank 0.
 _IF_KNOWN = ("base_weights", "tokenizer", "labelling", "train_sampling_strategy", DATE, "data_hash")
-TRAINED_BY = (  # with other values the same data give other weights
+TRAINED_BY = (  # arguments that influence the trained weights
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio",
     "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
     "fp16", "loss_scale_window", "grad_dtype", "optim_dtype",
 )  # fmt: skip
 _WARN = (*TRAINED_BY, "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps")
-# On resume, transformers takes these values from the optimizer file.
+# Arguments whose values transformers takes from the optimizer file in a resume.
 _OF_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 _KEPT_THERE = "; the new value is used, where transformers keeps the checkpoint's"
 
@@ -76,7 +77,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
 def describe_request(
     args: TrainingArguments, tokenizer: object, train_dataset: object, rows: TokenRows
 ) -> dict[str, Any]:
-    """Return the facts of the requested computation, from arguments and data; needs no engine."""
+    """Return a description of the requested training from arguments and data. No engine is needed."""
     batch = _batch(args)
     labelling = getattr(train_dataset, "labelling", None) or {}
     return {
@@ -96,7 +97,7 @@ def describe_request(
 
 
 def _sampling(args: TrainingArguments) -> str:
-    """Return the sampling strategy, with the group size if rows are grouped by length."""
+    """Return the sampling strategy as text, with the group size if rows are grouped by length."""
     group = args.train_batch_size * args.gradient_accumulation_steps
     grouped = args.train_sampling_strategy == "group_by_length"
     return f"group_by_length of {group}" if grouped else str(args.train_sampling_strategy)
@@ -111,7 +112,7 @@ def _batch(args: TrainingArguments) -> dict[str, int]:
 
 
 def run_position(trainer: SavedRun, step: int) -> dict[str, int]:
-    """Return the `data_position` of a run after `step` steps."""
+    """Return the result of `data_position` for a run after `step` steps."""
     drop_last = trainer.args.dataloader_drop_last
     return data_position(step, len(trainer.train_rows), drop_last=drop_last, **_batch(trainer.args))
 
@@ -119,7 +120,7 @@ def run_position(trainer: SavedRun, step: int) -> dict[str, int]:
 def data_position(
     step: int, num_conversations: int, *, per_device: int, accumulation: int, world_size: int, drop_last: bool
 ) -> dict[str, int]:
-    """Return the epoch after `step` steps, and the number of its conversations that were trained on.
+    """Return the current epoch after `step` steps, and the number of conversations trained in this epoch.
 
     Rule: docs/spec/trainer_semantics.md, section 5.
     """
@@ -132,7 +133,7 @@ def data_position(
 
 
 def _eval_data(trainer: SavedRun) -> dict[str, str | None] | None:
-    """Return the `data_hash` of each evaluation set by name ("" for a single set); None without sets."""
+    """Return the `data_hash` of each evaluation data set by name ("" for a single set); None without any."""
     rows = trainer.eval_rows
     if rows is None:
         return None
@@ -172,10 +173,10 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
 
 
 def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """Raise ValueError if the run would not continue the saved one; warn of harmless differences."""
+    """Raise ValueError if the run would not continue the saved run. Warn about harmless differences."""
     current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # old checkpoints lack the key
-    saved["labelling"] = label_identity(saved.get("labelling") or {}) or None  # old ones have a limit, too
-    if saved.get("base_weights") is not None:  # saved with adapters only
+    saved["labelling"] = label_identity(saved.get("labelling") or {}) or None  # drops a record limit
+    if saved.get("base_weights") is not None:  # the checkpoint has adapters
         current["base_weights"] = trainer.model.base_weights_next_to(directory)
     for name in _FATAL:
         if saved.get(name) != current.get(name) and not _is_unknown(name, saved.get(name), current.get(name)):
@@ -196,26 +197,26 @@ def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Pa
 
 
 def _is_unknown(name: str, old: Any, new: Any) -> bool:
-    """True if a difference of these two values does not show that the runs differ."""
+    """True if two different values of key `name` do not prove that the runs differ."""
     if name not in _IF_KNOWN or old is None or new is None:
         return name in _IF_KNOWN
     return name == "base_weights" and not is_comparable(old, new)
 
 
 def warn_of_change(directory: str | Path, name: str, saved: object, current: object) -> None:
-    """Warn that an argument differs from the checkpoint's value, and the new value is used from now on."""
+    """Warn that an argument differs from the checkpoint's value, and that the new value is used."""
     old = _KEPT_THERE if name in _OF_OPTIMIZER else ""
     warn_once(f"{directory}: {name} was {saved}, now it is {current}{old}")
 
 
 def _warn_of_base_types(old: str | None, new: str | None, directory: str | Path) -> None:
-    """Warn if the base weights have another dtype, because they cannot be compared then."""
+    """Warn if the base weights have another dtype, in which case they cannot be compared."""
     if old is not None and new is not None and has_other_types(old, new):
         warn_of_change(directory, "the type of the base weights", types_of(old), types_of(new))
 
 
 def _warn_of_eval_data(trainer: SavedRun, old: object, new: object, directory: str | Path) -> None:
-    """Warn if evaluation data differ, because losses before and after cannot be compared."""
+    """Warn if the evaluation data differ, because losses before and after the resume cannot be compared."""
     if not isinstance(old, dict) or not isinstance(new, dict) or old == new:
         return
     if None in (*old.values(), *new.values()):
@@ -228,7 +229,7 @@ def _warn_of_eval_data(trainer: SavedRun, old: object, new: object, directory: s
 
 
 def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """Use the checkpoint's plan: a new plan depends on free memory, and may round differently."""
+    """Use the checkpoint's micro-batch plan. A new plan depends on free memory, and may round differently."""
     args, budget, reduced_each = trainer.args, None, None
     if args.micro_batch_tokens is None:
         budget = saved.get("micro_batch_tokens")
@@ -248,7 +249,7 @@ def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) 
 
 
 def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """Use the kernel that `--attention_kernel auto` chose before, since another kernel rounds differently."""
+    """Use the kernel that `--attention_kernel auto` chose before. Another kernel may round differently."""
     was, now = saved.get("attention_kernel"), trainer.model.attention_kernel
     if was is None or now is None or was == now:
         return
@@ -258,7 +259,7 @@ def _keep_attention_kernel(trainer: SavedRun, saved: dict[str, Any], directory: 
 
 
 def _restore_tuned_gemms(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
-    """Use the checkpoint's GEMM algorithms; new measurements may choose others, which round differently."""
+    """Use the checkpoint's GEMM algorithms. A new measurement may choose others, which round differently."""
     was, now = saved.get("tune_gemm", False), trainer.args.tune_gemm
     products, tokens = saved.get("tuned_products"), saved.get("micro_batch_tokens")
     reason = None if was == now else f"tune_gemm was {was}, now it is {now}"
@@ -287,7 +288,7 @@ def _check_global_batch(saved: dict[str, int], current: dict[str, int], director
 
 
 def _check_position(saved: dict[str, Any], current: dict[str, int], directory: str | Path) -> None:
-    """Raise ValueError if epochs have other lengths; dropped last batches can cause this."""
+    """Raise ValueError if the saved step now has another data position, since epochs have other lengths."""
     old, batch = saved["position"], saved["batch"]
     if old != current:
         raise ValueError(
@@ -298,11 +299,11 @@ def _check_position(saved: dict[str, Any], current: dict[str, int], directory: s
         )
 
 
-_OPTIM = {"adamw": "adamw_torch"}  # --optim values for optimizers whose core name differs
+_OPTIM = {"adamw": "adamw_torch"}  # name of an optimizer in the core -> value of --optim, if they differ
 
 
 def difference(name: str, old: Any, new: Any) -> str:
-    """Return a phrase about how `name` of fastsft_state.json differs, and what to resume with."""
+    """Return a phrase about the difference in key `name` of fastsft_state.json, with advice."""
     match name:
         case "unit_hashes":
             return (
@@ -339,6 +340,6 @@ def difference(name: str, old: Any, new: Any) -> str:
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Return the settings that differ, for example `template was vicuna, now qwen`."""
+    """Return the differing settings as text, for example `template was vicuna, now qwen`."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(f"{name} was {old.get(name)}, now {new.get(name)}" for name in names)

@@ -1,4 +1,4 @@
-"""One save of a checkpoint on one rank: the rank's part, its report to rank 0, and on rank 0 the commit."""
+"""A checkpoint save on one rank: the rank's part, the report to rank 0, and on rank 0 the commit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.timed_store import SilentStoreError
 from fastsft.runtime.launch import launch
 
-_SILENCE_S = 30.0  # seconds without a sign of life, after which a writing rank counts as lost
-# Errors of a store that has gone (torchrun's ends with torchrun) or is stuck. Reports then travel through the
-# training process group.
+_SILENCE_S = 30.0  # time without a sign of life after which a writing rank counts as lost [s]
+# Errors of a store that is stuck or gone (torchrun's store ends with torchrun). The reports are then
+# exchanged through the training process group.
 _STORE_ERRORS = (StoreGoneError, SilentStoreError)
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass
 class Report:
-    """The outcome of one rank's part of a save. user: True if `error` is a failure that the user can fix."""
+    """The outcome of one rank's part of a save. user: True if the user can fix the `error`."""
 
     files: list[FileReport] = field(default_factory=list)
     ranges: list[RangeReport] = field(default_factory=list)
@@ -34,15 +34,15 @@ class Report:
     user: bool = False
 
     def blame(self, error: Exception) -> None:
-        """Record that the part has failed with `error`."""
+        """Record that the rank's part has failed with `error`."""
         self.error, self.user = str(error) or type(error).__name__, isinstance(error, ValueError)
 
 
 class ReportExchange(StoreExchange):
-    """The reports of one save, which all ranks post and rank 0 collects.
+    """The exchange of one save's reports, which all ranks post and rank 0 collects.
 
-    All ranks construct it in the same order. It uses the store, because background threads must not take part
-    in collectives.
+    All ranks must construct their exchanges in the same order. The reports go through the store, because
+    background threads must not take part in collectives.
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
@@ -51,7 +51,7 @@ class ReportExchange(StoreExchange):
     def reports(self) -> list[Report]:
         """Return the reports of all ranks.
 
-        RuntimeError if a rank is silent for 30 s, or `give_up_in` ends the wait.
+        RuntimeError if a rank is silent for 30 s, or if `give_up_in` ends the wait.
         """
         try:
             return [Report(**post) for post in self.collect_patiently("report")]
@@ -65,10 +65,10 @@ class ReportExchange(StoreExchange):
             super().leave()
 
     def _check_presence(self, kind: str) -> None:
-        pass  # rank 0 alone decides about a save, and may be suspended for any time
+        pass  # rank 0 alone decides about a save, and may be suspended for any length of time
 
     def _ask(self, kind: str, work: Callable[[Any], T], end: float) -> T:
-        if self._world_size > 1 and launcher_is_gone():  # a call of the store would log a backtrace
+        if self._world_size > 1 and launcher_is_gone():  # the store would log a backtrace
             raise StoreGoneError("the launcher is gone")
         return super()._ask(kind, work, end)
 
@@ -79,7 +79,7 @@ class Part(Protocol):
     def write(
         self, directory: str, *, dtype: str, max_shard_size: int, with_model: bool, with_state: bool
     ) -> tuple[list[_C.FileDigest], list[_C.RangeDigest]]:
-        """Write the part. Return digests of whole files, and of ranges of shared files."""
+        """Write the part. Return digests of files, and of ranges in files that several ranks write."""
 
 
 class LivePart:
@@ -98,12 +98,12 @@ class LivePart:
 
 
 class CheckpointSave:
-    """Writes this rank's part of the checkpoint `target` into the temporary directory `path`.
+    """The save of this rank's part of the checkpoint `target` into the temporary directory `path`.
 
     directory: the AtomicDirectory on rank 0; None on other ranks. content: the small files. part: the state
-    to write. limit: save_total_limit; 0 keeps all. needed: bytes of the whole checkpoint. streamed: on rank
-    0, the digests of model files that are already written; None if each rank writes its part of the model
-    files.
+    to write. limit: save_total_limit; 0 keeps all checkpoints. needed: size of the whole checkpoint [bytes].
+    streamed: digests, on rank 0, of model files that are already written; None if each rank writes its part
+    of the model files.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class CheckpointSave:
         self._content, self._part, self._limit, self._streamed = content, part, limit, streamed
         self._rank, self._needed = launch().rank, needed
         self._exchange = ReportExchange(self._rank, launch().world_size)
-        self.failure: Exception | None = None  # the failure of this rank
-        self.verdict: Report | None = None  # on rank 0: the first report with an error, or an empty report
-        self.report = Report()  # the report of this rank
-        self.is_stranded = False  # True if the store for reports has gone
+        self.failure: Exception | None = None  # this rank's error
+        self.verdict: Report | None = None  # rank 0: first report with an error, or an empty report
+        self.report = Report()  # this rank's report
+        self.is_stranded = False  # True if the store for the reports is gone
         self._thread = threading.Thread(target=self._run, name="fastsft-save", daemon=True)
 
     def start(self) -> None:
-        """Write on a background thread; if the system denies a thread, write now."""
+        """Write on a background thread. If the system refuses a new thread, write now."""
         try:
             self._thread.start()
         except RuntimeError:
@@ -140,7 +140,7 @@ class CheckpointSave:
         self._run()
 
     def done(self) -> bool:
-        """True if nothing is left to wait for: rank 0 has a verdict, or the store has gone."""
+        """True if waiting has no use any more: rank 0 has a verdict, or the store is gone."""
         return self.verdict is not None or self.is_stranded
 
     def join(self, timeout: float | None = None) -> None:
@@ -176,7 +176,7 @@ class CheckpointSave:
                 self._directory.discard()
 
     def conclude(self, reports: list[Report]) -> None:
-        """Commit, on rank 0, with reports that came through the training process group."""
+        """Commit on rank 0, with reports that were gathered through the training process group."""
         try:
             self.verdict = self._conclude(reports)
         except Exception as error:
@@ -202,7 +202,7 @@ class CheckpointSave:
         report.ranges = [range_tuple(item) for item in ranges]
 
     def _conclude(self, reports: list[Report]) -> Report:
-        """Commit if all ranks have written. Return the first failure, or an empty report."""
+        """Commit if all ranks have written their parts. Return the first failure, or an empty report."""
         for rank, report in enumerate(reports):
             if report.error is not None:
                 at = f"rank {rank} failed: " if len(reports) > 1 else ""

@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 
 class ForeignStates(NamedTuple):
-    """The random states in a checkpoint of transformers. states: None if it has another number of ranks."""
+    """The random states in a transformers checkpoint. states: None if its rank count was different."""
 
     states: RandomState | None
 
 
 class TrainerOfRun(Protocol):
-    """A fastsft Trainer with its run."""
+    """A fastsft Trainer, which has a run."""
 
     @property
     def _run(self) -> SavedRun:
-        """Its running or last run."""
+        """The current or last run."""
 
 
 def run_of(trainer: SavedRun | TrainerOfRun) -> SavedRun:
-    """Return the run of a Trainer; a run is returned as it is."""
+    """Return the run of `trainer`; if `trainer` is itself a run, return it."""
     return getattr(trainer, "_run", trainer)  # type: ignore[arg-type]
 
 
 class SavedPlan(Protocol):
-    """The plan of micro-batches and gradient reductions of a run."""
+    """A run's plan of micro-batches and gradient reductions."""
 
     token_budget: int
 
     @property
     def sync_each_batch(self) -> bool:
-        """True if gradients are reduced in every micro-batch, False if once per step."""
+        """True if ranks reduce gradients in every micro-batch, False if once per step."""
 
     def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
-        """Use these values of a checkpoint's plan, unless None. ValueError if they do not fit into memory."""
+        """Use a checkpoint's values, except for None. ValueError if the plan does not fit into memory."""
 
 
 class SavedRun(TrainedRun, Protocol):
@@ -56,15 +56,15 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def bytes_at_end(self) -> int:
-        """Size in bytes of the models that the program writes after `train`; 0 if unknown."""
+        """Size of the models that the program writes after `train` [bytes]; 0 if unknown."""
 
     @property
     def launched_by(self) -> Mapping[str, str]:
-        """Starts of torchrun's processes (ranks/torchrun_job.py); empty without torchrun."""
+        """Start times of torchrun's processes (ranks/torchrun_job.py); empty without torchrun."""
 
     @property
     def step_args(self) -> TrainingArguments:
-        """A copy of the arguments that later changes of the arguments do not affect."""
+        """Copy of the arguments with the values fixed when the Trainer or its optimizer was made."""
 
     @property
     def planner(self) -> SavedPlan:
@@ -88,13 +88,13 @@ class SavedRun(TrainedRun, Protocol):
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """Rows of the evaluation data, by name if there are several sets; None without evaluation data."""
+        """Rows of the evaluation data, by name if there are several data sets; None without such data."""
 
     def loop_state(self) -> Mapping[str, object]:
-        """Return losses, bad steps, loss scale and due actions, in the form of fastsft_state.json."""
+        """Return losses, bad steps, loss scale and pending work, in the form of fastsft_state.json."""
 
     def reading_position(self) -> ReadPosition | None:
-        """Return the random states from which a resumed run reads untrained rows again, or None."""
+        """Return the random states with which a resumed run can read prefetched rows once more, or None."""
 
     def save_failed(self, directory: Path) -> None:
-        """Note that the checkpoint `directory` could not be written, while the run may go on."""
+        """Forget the checkpoint `directory`, which could not be written. The run may go on."""

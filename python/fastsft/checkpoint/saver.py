@@ -1,4 +1,4 @@
-"""Checkpoints during training: the training thread copies the state, a background thread writes it."""
+"""Checkpoints during training: the training thread copies the state, and a background thread writes it."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from fastsft.runtime.messages import tell
 if TYPE_CHECKING:
     from fastsft.checkpoint.saved_run import SavedRun, TrainerOfRun
 
-_MASTER_BYTES = 4  # bytes of a float32 master weight
-_WORTH_SAYING = 1.0  # a longer wait for the earlier save, in seconds, is reported
-_GRACE = 30.0  # seconds to wait for the reports of other ranks after an error on this rank
+_MASTER_BYTES = 4  # size of a float32 master weight [bytes]
+_WORTH_SAYING = 1.0  # wait for the previous save above which a message is printed [s]
+_GRACE = 30.0  # time to wait for the reports of other ranks after an error on this rank [s]
 
 
 class CheckpointSaver:
-    """Saves checkpoints of `trainer`, one at a time. Every rank has a saver.
+    """The writer of `trainer`'s checkpoints, one at a time. Every rank has a saver.
 
     `save`, `poll` and `wait` are collective: all ranks call them in the same order, from the training thread.
-    If a save fails on any rank, they raise on all ranks (RuntimeError, or ValueError for what the user can
-    fix). With `--on_save_error continue` they print a message instead, and training goes on.
+    If a save fails on any rank, they raise on all ranks: ValueError if the user can fix the fault, otherwise
+    RuntimeError. With `--on_save_error continue` they print a message instead, and training goes on.
     """
 
     def __init__(self, trainer: SavedRun | TrainerOfRun) -> None:
         self._trainer = run_of(trainer)
         self._save: CheckpointSave | None = None
         self._latest: Path | None = None
-        self._mode: SaveMode | None = None  # chosen by the first save for all saves
+        self._mode: SaveMode | None = None  # the first save chooses the mode of all saves
         self._behind = bool(self._trainer.args.async_save)
         self._staging: _C.CheckpointStaging | None = None
 
     def save(self, directory: str | Path) -> None:
-        """Save the current state to `directory`. Training may change the state again once this returns."""
+        """Save the current state to `directory`. Afterwards training may change the state again."""
         target = Path(directory)
         self.wait_before(target)
         self._latest = target
         try:
             self._begin(target)
-        except Exception as error:  # all ranks have the error, and the same policy
+        except Exception as error:  # raised on all ranks, which have the same --on_save_error
             self._failed(target, error)
 
     def wait_before(self, directory: str | Path) -> None:
-        """Wait for the save in flight, if any, before the save to `directory` begins."""
+        """Wait until the save in flight, if any, is done. Then a save to `directory` can begin."""
         earlier, started = self._save, time.monotonic()
         self.wait()
         waited = time.monotonic() - started
@@ -65,8 +65,8 @@ class CheckpointSaver:
     def check_room(self) -> None:
         """Check that the disk has room for a checkpoint and the final models. Collective.
 
-        Called before the first step. Files of an interrupted save are removed first. RuntimeError
-        (_C.FileError) if there is too little room; with `--on_save_error continue` a warning.
+        Called before the first step. Remains of an interrupted save are removed first. If there is too little
+        room, raise RuntimeError (_C.FileError), or print a warning with `--on_save_error continue`.
         """
         trainer, folder = self._trainer, Path(self._trainer.args.output_dir or ".")
 
@@ -83,7 +83,7 @@ class CheckpointSaver:
         agreement.settle(None)
 
     def poll(self) -> None:
-        """Finish the save in flight if it is done, without waiting; called after every step. Collective."""
+        """Conclude the save in flight if it is written; do not wait. Called after every step. Collective."""
         if self._save is not None and on_any_rank(self._save.done()):
             self._settle()
 
@@ -98,7 +98,7 @@ class CheckpointSaver:
         return self._save is not None
 
     def has(self, directory: str | Path) -> bool:
-        """True if the latest save was to `directory` and has not failed; it may still be in flight."""
+        """True if the latest save was to `directory` and has not failed. The save may still be in flight."""
         return self._latest == Path(directory)
 
     def remember(self, directory: Path | None) -> None:
@@ -106,10 +106,9 @@ class CheckpointSaver:
         self._latest = directory
 
     def abandon(self, error: BaseException) -> None:
-        """Let the save in flight finish, for a limited time, after `error` on this rank alone. Raises
-        nothing.
+        """Wait a limited time for the save in flight, after `error` on this rank alone. Raise nothing.
 
-        After a KeyboardInterrupt (a second Ctrl-C) it does not wait at all.
+        After a KeyboardInterrupt (a second Ctrl-C), do not wait at all.
         """
         save, self._save = self._save, None
         if save is None:
@@ -152,7 +151,7 @@ class CheckpointSaver:
         )
         try:
             path = agreement.settle(directory.path if directory is not None else None)[0]
-            if path is None:  # a protected directory has the target's name
+            if path is None:  # the target is a protected directory
                 self._latest = None
                 trainer.save_failed(target)
                 return
@@ -205,7 +204,7 @@ class CheckpointSaver:
         return self._staging
 
     def _choose(self, path: str, agreement: AllOrNone) -> SaveMode:
-        """Return the mode of all saves, which the first save chooses; print why if it is not parallel."""
+        """Return the mode of all saves, which the first save chooses. Print why a mode is not parallel."""
         if self._mode is not None:
             return self._mode
         self._mode, why = agreed_save_mode(self._trainer.args, path, agreement)
@@ -235,7 +234,7 @@ class CheckpointSaver:
         content: CheckpointContent,
         agreement: AllOrNone,
     ) -> None:
-        """Write the whole state on rank 0, or on local rank 0 of every node, while training waits."""
+        """Write the whole state on rank 0, or on local rank 0 of every node. Training waits meanwhile."""
         args, engine, form = self._trainer.args, self._trainer.engine, content.form
         here = writes_small_files(args)
         writes = here if args.save_on_each_node else None
@@ -258,7 +257,7 @@ class CheckpointSaver:
         self._upload(target)
 
     def _upload(self, target: Path) -> None:
-        """Start the upload of a finished checkpoint (--push_to_hub)."""
+        """Start the upload of a committed checkpoint (--push_to_hub)."""
         uploads = getattr(self._trainer, "uploads", None)
         if uploads is not None:
             uploads.checkpoint(target)
@@ -267,8 +266,8 @@ class CheckpointSaver:
 def save_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> None:
     """Save one checkpoint and wait until it is committed. Collective.
 
-    If a script gave the model as an object, its changes of that object are saved. Raises as CheckpointSaver
-    does. ValueError for parameters that the engine does not have.
+    If a script gave the model as an object, changes of that object are saved. Errors are those of
+    CheckpointSaver, and ValueError for parameters that the engine does not have.
     """
     trainer = run_of(trainer)
     trainer.model.load_weights_before_save("save_checkpoint")
@@ -279,7 +278,7 @@ def save_checkpoint(trainer: SavedRun | TrainerOfRun, directory: str | Path) -> 
 
 
 def _check_room(trainer: SavedRun, folder: Path) -> int:
-    """Return the size in bytes of a checkpoint in `folder`. _C.FileError if the disk has less room."""
+    """Return the size of a checkpoint [bytes]. _C.FileError if the disk of `folder` has less room."""
     recover(folder)
     needed = needed_bytes(trainer)
     check_free_space(folder, needed)
@@ -287,9 +286,9 @@ def _check_room(trainer: SavedRun, folder: Path) -> int:
 
 
 def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
-    """Raise RuntimeError unless the disk has room for a checkpoint, if any is due, and the final models.
+    """Raise RuntimeError unless the disk has room for the final models, and for a checkpoint if one is due.
 
-    If rotation will delete an old checkpoint, its space counts as free for the models.
+    If rotation will delete an old checkpoint, the space of that checkpoint counts as free for the models.
     """
     recover(folder)
     checkpoint, models = needed_bytes(trainer) if _will_save(trainer) else 0, trainer.bytes_at_end
@@ -307,7 +306,7 @@ def _check_room_of_run(trainer: SavedRun, folder: Path) -> None:
 
 
 def _will_save(trainer: SavedRun) -> bool:
-    """True if a checkpoint will be saved; with `--save_strategy best` the first evaluation saves one."""
+    """True if a checkpoint will be saved. With `--save_strategy best` the first evaluation causes a save."""
     state, strategy = trainer.state, trainer.args.save_strategy
     if strategy == "best":
         return trainer.args.eval_strategy != "no" and state.best_global_step is None
@@ -327,7 +326,7 @@ def _open_directory(trainer: SavedRun, target: Path) -> _C.AtomicDirectory | Non
 
 
 def needed_bytes(trainer: SavedRun) -> int:
-    """Return the size in bytes of a checkpoint: model files and, unless --save_only_model, training state."""
+    """Return the size of a checkpoint [bytes]: model files and, unless --save_only_model, training state."""
     state = (
         0
         if trainer.args.save_only_model

@@ -1,7 +1,7 @@
 """Preparations before a run starts in an output directory.
 
-The date for the chat template is restored, a restart by torchrun resumes, and checkpoints that the run does
-not continue are archived.
+They restore the chat template's date, make a run that torchrun has restarted resume, and archive the
+checkpoints that the run does not continue.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 def restore_template_date(data_args: T, args: TrainingArguments) -> T:
-    """Return DataArguments with the date that the resumed run used in its chat template. Collective.
+    """Return data arguments with the date that the resumed run used in its chat template. Collective.
 
-    Returns `data_args` itself if it sets a date, if nothing is resumed, or if the template used no date;
-    otherwise a copy.
+    The result is a copy, or `data_args` itself if it has a date, if no run is resumed, or if the template
+    used no date.
     """
     if getattr(data_args, DATE, None) is not None or args.no_resume:
         return data_args
@@ -57,7 +57,7 @@ def _first_day(args: TrainingArguments) -> str:
             request = content.get("request", content)
             return date.fromisoformat(request[DATE]).isoformat()
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            continue  # faults of a checkpoint are reported when it is verified
+            continue  # verification will report the faults of the checkpoint
     return ""
 
 
@@ -72,11 +72,11 @@ def _records(args: TrainingArguments) -> Iterator[Path]:
 
 
 def resume_after_torchrun_restart(args: TrainingArguments) -> None:
-    """Reset --no_resume and --resume_from_checkpoint if this torchrun job has already saved. Collective.
+    """Make a run resume if torchrun has restarted its ranks. Collective.
 
-    These flags apply to the first start of a job. If torchrun has restarted the ranks, and `output_dir` has a
-    checkpoint of the same job that can be resumed, both flags are reset in `args`, with a message, so that
-    the run resumes. Checkpoints of other runs do not count.
+    --no_resume and --resume_from_checkpoint apply to the first start of a torchrun job. If the ranks were
+    restarted, and `output_dir` has a checkpoint of the same job that can be resumed, both flags are reset in
+    `args`, with a message. Checkpoints of other runs do not count.
     """
     named = isinstance(args.resume_from_checkpoint, str)
     if not named and not args.no_resume:
@@ -96,10 +96,11 @@ def resume_after_torchrun_restart(args: TrainingArguments) -> None:
 def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None) -> None:
     """Rename every checkpoint-<step> of `output_dir` to previous-<UTC time>-checkpoint-<step>. Collective.
 
-    Called for a run that starts from step 0: its rotation would count the old checkpoints, and the next
-    resume would use one of them. Nothing is deleted; rank 0 prints a message if it renames any. Of a symbolic
-    link, the link itself is renamed. Directories of other programs keep their names. source: the model that
-    the run begins with. ValueError, before anything is renamed, if `source` is inside one of the checkpoints.
+    Called for a run that starts from step 0, whose rotation would otherwise count the old checkpoints, and
+    whose next resume would use one of them. Nothing is deleted; rank 0 prints a message about renamed
+    checkpoints. A symbolic link is renamed itself, and not its target. Directories of other programs keep
+    their names. source: directory of the model with which the run begins. ValueError, before anything is
+    renamed, if `source` is inside a checkpoint.
     """
     what = f"putting the checkpoints of {output_dir} aside"
     on_rank0(what, lambda: _archive(Path(output_dir), "--no_resume", lambda name: True, source))
@@ -108,18 +109,18 @@ def archive_checkpoints(output_dir: str | Path, source: str | Path | None = None
 def archive_abandoned(
     output_dir: str | Path, checkpoint: str | Path | None, source: str | Path | None = None
 ) -> None:
-    """Archive the checkpoints that a run from `checkpoint` abandons. Collective.
+    """Archive the checkpoints that a run from `checkpoint` does not continue. Collective.
 
-    They are renamed as by `archive_checkpoints`. They are the checkpoints of later steps; or all of them, if
-    `checkpoint` is None (the run starts from step 0) or outside `output_dir`. Otherwise the next automatic
-    resume would use one of them instead of this run's.
+    They are renamed as in `archive_checkpoints`, because the next automatic resume could use them instead of
+    this run's checkpoints. If the run resumes from a checkpoint in `output_dir`, checkpoints of later steps
+    are archived. If `checkpoint` is None (start from step 0) or outside `output_dir`, all are archived.
     """
     what = f"putting checkpoints of {output_dir} aside"
     on_rank0(what, lambda: _archive_abandoned(Path(output_dir), checkpoint, source))
 
 
 def _archive_abandoned(output_dir: Path, checkpoint: str | Path | None, source: str | Path | None) -> None:
-    # abspath, and not resolve, because the path itself counts and not the target of a link.
+    # abspath instead of resolve, because the path of a link matters and not the path of its target.
     path = Path(os.path.abspath(checkpoint or ""))
     own = checkpoint is not None and path.parent.resolve() == output_dir.resolve()
     step = _step_of(path.name) if own else None
@@ -158,7 +159,7 @@ def _rename(path: Path, target: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """True for a checkpoint of fastsft, or a link to one."""
+    """True for a fastsft checkpoint, or a link to a fastsft checkpoint."""
     return bool(_C.holds_manifest(os.path.realpath(path)))
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.regular_files import MOST_TOKENIZER_BYTES, read_json
 
-_MOST = 2**53  # all JSON readers represent integers up to this exactly
+_MOST = 2**53  # all JSON readers represent integers up to 2^53 exactly
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ Shape: TypeAlias = "type | ListOf | Optional | Mapping[str, Shape]"
 
 
 def misfit(value: object, shape: Shape, where: str) -> str | None:
-    """Return a message about the first place where `value` does not have the `shape`; None if it has.
+    """Return a message about the first part of `value` that does not match `shape`; None if all match.
 
     shape: a class (`str`, `bool`, `dict`, Count, Number), a ListOf, or a mapping from keys to shapes. The
-    value must have all these keys, unless they are Optional, and may have further ones. where: begins the
+    value must have all keys that are not Optional, and may have further keys. where: first words of the
     message.
     """
     if isinstance(shape, Optional):
@@ -89,7 +89,7 @@ def _sentence(where: str, expected: str, value: object) -> str:
     return f"{where}: expected {expected}, got {text if len(text) <= 40 else text[:40] + '...'}"
 
 
-# Large, because long runs that log every step have long histories.
+# The limit is large, because long runs that log every step have long histories.
 MOST_STATE_BYTES = 4 * MOST_TOKENIZER_BYTES
 _CALLBACK: Mapping[str, Shape] = {"args": dict, "attributes": dict}
 _TRAINER_STATE: Mapping[str, Shape] = {
@@ -155,7 +155,7 @@ _DUE = set(_OF_DUE)
 
 
 def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
-    """Raise ValueError, with the key, unless trainer_state.json has the types that a resume needs.
+    """Raise ValueError unless trainer_state.json has the types that a resume needs. The error names the key.
 
     writer: name of the program that wrote the file, for messages.
     """
@@ -170,7 +170,7 @@ def check_trainer_state(directory: str | Path, writer: str = "fastsft") -> None:
 
 
 def check_run_state(content: dict[str, Any], path: Path) -> None:
-    """Raise ValueError, with the key, unless fastsft_state.json has the types that fastsft writes."""
+    """Raise ValueError unless fastsft_state.json has the types that fastsft writes; name the faulty key."""
     _require(misfit(content, _RUN_STATE, str(path)))
     unknown = set(content.get("due") or {}) - _DUE
     _require(f"{path}: due: unknown keys {sorted(unknown)}" if unknown else None)

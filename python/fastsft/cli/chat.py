@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _silence_libraries() -> None:
-    """Turn off library warnings, which would appear between replies; loading has printed its own already."""
+    """Turn off library warnings, which would appear between replies; loading has already printed its own."""
     warnings.simplefilter("ignore")
     library = sys.modules.get("transformers")
     if library is not None:
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 class Talk:
-    """A conversation with a model in the terminal; `/reset` begins a new one."""
+    """A conversation with a model in the terminal; `/reset` begins a new conversation."""
 
     def __init__(self, model: ChatModel, args: argparse.Namespace) -> None:
         self._model, self._args = model, args

@@ -14,7 +14,7 @@ from fastsft.runtime.terminal import fitted, visible
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse's parser, but it accepts no abbreviated options and prints errors without usage lines."""
+    """argparse's parser without abbreviated options, whose error messages have no usage lines."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -28,15 +28,16 @@ class CommandParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse all arguments; exit with an error if options are unknown, naming the most similar one."""
+        """Parse all arguments; exit with an error that names unknown options and similar known options."""
         parsed, unknown = self.parse_known_args(args, namespace)
         self.refuse(unknown)
         return parsed
 
     def refuse(self, unknown: Sequence[str]) -> None:
-        """Exit with an error that names the arguments in `unknown`; do nothing if there are none."""
+        """Exit with an error that names the arguments in `unknown`; do nothing if `unknown` is empty."""
         if unknown:
-            options = [arg for arg in unknown if arg.startswith("-")] or unknown  # without their values
+            # name the options, but not their values
+            options = [arg for arg in unknown if arg.startswith("-")] or unknown
             self.error(f"unknown: {', '.join(map(self._with_nearest, options))}")
 
     def _with_nearest(self, option: str) -> str:

@@ -77,9 +77,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder with the demo's mark, and remove what an earlier demo wrote there.
+    """Create the folder with the demo's mark, and remove the files of an earlier demo.
 
-    FileExistsError if the folder has files but no mark, and so was not made by the demo.
+    FileExistsError if the folder has files but no mark: the demo did not make such a folder.
     """
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(
@@ -89,7 +89,7 @@ def prepare(folder: Path) -> None:
     replace_file(folder / MARK, "Made by fastsft demo, which may replace untrained/ and trained/.\n")
     for part in (folder / "untrained", folder / "trained"):
         if part.is_symlink() or (os.path.lexists(part) and not part.is_dir()):
-            part.unlink()  # not the link's target
+            part.unlink()  # removes a link, but not its target
         shutil.rmtree(part, ignore_errors=True)
 
 

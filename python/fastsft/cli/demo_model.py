@@ -53,7 +53,7 @@ def sentencepiece_bpe(texts: Iterable[str], vocab_size: int) -> bytes:
 
 
 def tokenizer_config(model_max_length: int) -> dict[str, Any]:
-    """Return tokenizer_config.json for a LlamaTokenizer that adds <s> before a text, and nothing after it."""
+    """Return tokenizer_config.json for a LlamaTokenizer that adds <s> before a text, but nothing after."""
     tokens = {
         str(index): {
             "content": token,
@@ -87,7 +87,7 @@ def write_json(path: Path, value: object) -> None:
     replace_file(path, json.dumps(value, indent=2) + "\n")
 
 
-# Further fields of config.json, by model family.
+# Additional fields of config.json for each model family.
 _OWN_FIELDS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": False, "mlp_bias": False},
     "mistral": {"sliding_window": None},

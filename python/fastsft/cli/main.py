@@ -56,13 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(argv)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
-    if arguments is None:  # called as a program: this process runs this one command and exits
+    # A command line called this function, so the process runs a single command and exits.
+    if arguments is None:
         end_at_interrupt()
     module, _, function = COMMANDS[parsed.command][0].rpartition(".")
     run = getattr(importlib.import_module(module), function)
     if arguments is None:
         raise_at_interrupt()
-        gc.freeze()  # as run_script does
+        gc.freeze()  # run_script does this, too
     try:
         with (
             contextlib.nullcontext() if parsed.command in _RUNS else beside_result(),

@@ -35,7 +35,7 @@ from fastsft.planning.plan_choice import USEFUL_TOKENS, MemoryBudget, PlanReques
 from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
 from fastsft.runtime.launch import Launch
 
-# LoRA flags that affect memory. Dropout affects it only for adapters on experts.
+# LoRA flags that affect memory. Dropout affects memory only for adapters on experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
 
 
@@ -199,7 +199,7 @@ def _model(args: argparse.Namespace) -> CausalLM:
 
 
 def _gpu(args: argparse.Namespace) -> Gpu | None:
-    """Return the data sheet of --gpu, and set --memory to that GPU's memory if it was not given."""
+    """Return the data sheet of --gpu. If --memory is not given, set it to that GPU's memory."""
     if args.gpu is None:
         return None
     if args.device == "cpu":

@@ -13,7 +13,7 @@ from fastsft.runtime.search_path import child_environment, python_command
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Replace this process by `python -m fastsft.train`; print help here, without importing training code."""
+    """Replace this process by `python -m fastsft.train`, but print help without importing training code."""
     if asks_for_help(arguments):
         classes = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
         parser = DataclassParser(classes, prog="fastsft train")

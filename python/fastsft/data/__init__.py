@@ -1,8 +1,7 @@
-"""The data functions and data sets of FastChat's script; this package's modules make labelled rows and
-batches.
+"""The data functions and data sets of FastChat's script. The package makes labelled rows and batches.
 
-A script may assign its own objects to these names; `train()` then uses those objects, as FastChat's script
-would (script_names/module_names.py).
+A script may assign its own objects to the names in `__all__`. `train()` then uses these objects, as
+FastChat's script would (script_names/module_names.py).
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Read a data set batch by batch, with the timing and random numbers of transformers.
+"""Read a data set batch by batch, at the same times and with the same random numbers as transformers.
 
-Sources: transformers 4.57 trainer.py (_get_dataloader, seed_worker), accelerate data_loader.py
-(BatchSamplerShard, DataLoaderShard, skip_first_batches).
+The rules come from transformers 4.57, trainer.py (_get_dataloader, seed_worker), and from accelerate,
+data_loader.py (BatchSamplerShard, DataLoaderShard, skip_first_batches).
 """
 
 from __future__ import annotations
@@ -34,37 +34,35 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Event
 
-# Name of the torch module in which a data loader calls the data set's __getitem__.
+# The torch module in which a data loader calls the data set's __getitem__.
 _FETCH = "torch.utils.data._utils.fetch"
 Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 class ReadBatch(NamedTuple):
-    """A batch of items.
-
-    rows: the items' row numbers in the data set. items: the items themselves, collated.
-    """
+    """A batch of items. rows: the items' row numbers in the data set. items: the collated items."""
 
     rows: list[int]
     items: list[BatchItem]
 
     @property
     def width(self) -> int:
-        """Padded length of the batch in tokens."""
+        """The padded length of the batch in tokens."""
         return max((item.length for item in self.items), default=0)
 
     def number_of(self, place: int) -> int:
-        """Return the row number of the batch's item `place`; the first row number if a collator changed the
-        number of items.
+        """Return the row number of item `place` in the batch.
+
+        If a collator has changed the item count, return the first row number of the batch.
         """
         return self.rows[place] if len(self.items) == len(self.rows) > place else self.rows[0]
 
 
 class ReadPosition(NamedTuple):
-    """Random states from which reading resumes within an epoch.
+    """The random states from which reading resumes within an epoch.
 
-    epoch: the state before the epoch's reader was made. ahead: the state before the batch that is read ahead;
-    None if worker processes read.
+    epoch: the state before the epoch's reader was made. ahead: the state before the next batch was read in
+    advance; None if worker processes read the data set.
     """
 
     epoch: RandomState
@@ -72,12 +70,12 @@ class ReadPosition(NamedTuple):
 
 
 class BatchReader:
-    """Reads this rank's batches of `dataset`, in all epochs, like a single data loader.
+    """A reader of this rank's batches of `dataset` in all epochs, like a single data loader.
 
-    order: function that returns the row numbers of an epoch; called once per epoch, before the first batch is
-    read. batch_size: rows per batch. training: seed the worker processes as transformers does for training.
-    sets_epoch: the order comes from a sampler that has a `set_epoch`; accelerate then calls the data set's
-    own `set_epoch` only if there is a single rank.
+    order: returns the row numbers of an epoch; called once per epoch, before the first batch is read.
+    batch_size: rows per batch. training: seed the worker processes as transformers does for training.
+    sets_epoch: True if the order comes from a sampler with a method `set_epoch`. In that case accelerate
+    calls the data set's own `set_epoch` only if there is a single rank.
     """
 
     def __init__(
@@ -103,7 +101,7 @@ class BatchReader:
         self._passes = 0
 
     def tell_epoch(self, epoch: int) -> None:
-        """Set the epoch number of the next pass over the data, as accelerate's `set_epoch` does."""
+        """Set the epoch number of the next pass over the data, like accelerate's `set_epoch`."""
         self._passes = epoch
         if self._tells_epoch:
             tell = getattr(self.dataset, "set_epoch", None)
@@ -111,15 +109,15 @@ class BatchReader:
             tell(epoch)
 
     def close(self) -> None:
-        """End the worker processes that persist between epochs."""
+        """End the worker processes that live on between epochs."""
         iterator, self._loader._iterator = self._loader._iterator, None
         if isinstance(iterator, _MultiProcessingDataLoaderIter):
             iterator._shutdown_workers()
 
     def read(self, skip: int = 0, position: ReadPosition | None = None) -> EpochReads:
-        """Begin to read an epoch, from batch number `skip` on.
+        """Begin to read an epoch at batch number `skip`.
 
-        position: the saved position if a run is resumed.
+        position: the saved position if a run is resumed; otherwise None.
         """
         if not skip:
             self.tell_epoch(self._passes)
@@ -129,7 +127,7 @@ class BatchReader:
 
 
 class EpochReads:
-    """The batches of one epoch. One batch is always read ahead, as accelerate's loader does."""
+    """The batches of an epoch. The next batch is always read in advance, as by accelerate's loader."""
 
     def __init__(
         self, loader: DataLoader[Any], batches: _RankBatches, skip: int, position: ReadPosition | None
@@ -140,8 +138,8 @@ class EpochReads:
             position.epoch.set()
         self._epoch = RandomState.now()
         self._ahead_state: RandomState | None = None
-        # The state of a worker's random generator is not saved: workers read the skipped batches again to
-        # restore it.
+        # The random state of a worker is not saved. To restore the state, workers read the skipped batches
+        # again.
         again = skip if position is not None and self._workers else 0
         batches.skip = skip - again
         persists, earlier = loader.persistent_workers, loader._iterator
@@ -160,13 +158,13 @@ class EpochReads:
         here.set()
 
     def position(self) -> ReadPosition | None:
-        """Return the position from which a run saved now would resume; None at the end of the epoch."""
+        """Return the position that a checkpoint saved now must contain; None at the end of the epoch."""
         return None if self._ahead is None else ReadPosition(self._epoch, self._ahead_state)
 
     def take(self) -> ReadBatch:
         """Return the next batch.
 
-        ValueError if no batch is left or the batch is faulty. Errors of the data set pass through.
+        ValueError if no batch is left or the batch is faulty. Errors of the data set are not caught.
         """
         batch = self._ahead
         if batch is None:
@@ -208,8 +206,8 @@ class EpochReads:
 class _RankBatches(Sampler[list[int]]):
     """The row numbers of each of this rank's batches.
 
-    skip: number of batches to leave out of the next pass. sent: batches that the loader has requested and not
-    returned yet.
+    skip: the number of batches to skip at the beginning of the next pass. sent: batches that the loader has
+    requested and not yet returned.
     """
 
     def __init__(self, args: TrainingArguments, batch_size: int, order: Order) -> None:
@@ -224,7 +222,7 @@ class _RankBatches(Sampler[list[int]]):
         self.sent.clear()
 
     def settle(self) -> None:
-        """Draw the row order of the epoch now, if it is not drawn yet."""
+        """Draw the row order of the epoch now, unless it has been drawn."""
         if self._settled is None:
             args = self._args
             batches = _C.rank_micro_batches(
@@ -242,10 +240,10 @@ class _RankBatches(Sampler[list[int]]):
 
 
 def _end_workers_with(owner: object, iterator: _MultiProcessingDataLoaderIter) -> None:
-    """Let the worker processes of `iterator` end when `owner` is deleted.
+    """End the worker processes of `iterator` when `owner` is deleted.
 
-    If `owner` is deleted in a reference cycle, Python closes the queues before torch's iterator ends its
-    workers, and torch waits 5 seconds for each of them.
+    Without this, if `owner` is deleted in a reference cycle, Python may close the queues before torch's
+    iterator ends its workers. torch then waits 5 seconds for each worker.
     """
     weakref.finalize(
         owner, _end_workers, iterator._workers_done_event, iterator._index_queues, iterator._workers
@@ -286,8 +284,8 @@ def worker_options(args: TrainingArguments, training: bool) -> dict[str, Any]:
     workers: dict[str, Any] = {"num_workers": args.dataloader_num_workers}
     if args.dataloader_num_workers:
         if args.dataloader_multiprocessing_context in ("spawn", "forkserver"):
-            # A spawned process puts the working directory on sys.path; a module there could shadow an
-            # installed one.
+            # A spawned process adds the working directory to sys.path. A module there could then replace an
+            # installed module.
             os.environ.setdefault("PYTHONSAFEPATH", "1")
         seeding = (args.dataloader_num_workers, args.process_index) if training else None
         workers |= {
@@ -300,8 +298,9 @@ def worker_options(args: TrainingArguments, training: bool) -> dict[str, Any]:
 
 
 def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
-    """Ignore the signals that make the main process save a checkpoint, and seed a worker as transformers
-    does.
+    """Prepare a worker process: set its signal handlers, and seed it as transformers does.
+
+    The signals by which the main process saves a checkpoint must not do so in a worker.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -315,20 +314,18 @@ def _begin_worker(worker: int, *, seeding: tuple[int, int] | None) -> None:
 
 
 def draw_loader_seed() -> None:
-    """Draw one number from torch's global generator, as each iteration over a torch data loader does for its
-    seed.
-    """
+    """Draw a number from torch's global generator, as a torch data loader does for its seed in each epoch."""
     torch.empty((), dtype=torch.int64).random_()
 
 
 def join_batches(
     batches: list[list[ReadBatch]], rules: ItemRules | None, size: int | None = None
 ) -> tuple[_C.TokenDataset, list[int]]:
-    """Join batches [micro-batch][rank] to a native data set; return also the row numbers of its rows.
+    """Join batches [micro-batch][rank] to a native data set. Return it with the row numbers of its rows.
 
-    rules: how the items are read. Shorter batches are filled with rows without tokens, which are never
-    computed, up to `size` rows, or up to the longest batch if `size` is None. ValueError as in `append_item`,
-    and if a batch has more than `size` rows.
+    rules: the rules for reading the items. Shorter batches are filled up with rows without tokens, which are
+    never computed. size: the row count up to which they are filled; None: that of the longest batch.
+    ValueError as in `append_item`, and if a batch has more than `size` rows.
     """
     native, numbers = _C.TokenDataset(), []
     flat = [batch for ranks in batches for batch in ranks]
@@ -350,9 +347,9 @@ def join_batches(
 
 
 def check_ids(native: _C.TokenDataset, numbers: list[int], vocab_size: int) -> None:
-    """Raise ValueError, naming the row, if a token id is not below `vocab_size`.
+    """Raise ValueError, with the row number, if a token id is not below `vocab_size`.
 
-    numbers: row numbers for the message.
+    numbers: the row numbers for the message.
     """
     if native.max_id < vocab_size:
         return

@@ -14,26 +14,26 @@ from fastsft.data.item_rules import LABELS, check_inputs, pads_left_unmasked
 from fastsft.originals.classes import LIBRARIES, is_own_object, replaced_methods_of
 from fastsft.originals.functions import is_written_in
 
-# Collators that only stack or pad rows and leave labels unchanged. Packed rows need neither, so these
-# collators are not called.
+# Collators that only stack or pad rows and do not change labels. Packed rows need neither, so these collators
+# are not called.
 _STACKING = (
     "default_data_collator", "torch_default_data_collator", "numpy_default_data_collator", "default_collate",
     "DefaultDataCollator", "DataCollatorWithPadding", "DataCollatorForSeq2Seq",
 )  # fmt: skip
-_PADDING = _STACKING[-2:]  # the ones that pad
+_PADDING = _STACKING[-2:]  # the collators that pad
 _IGNORED = -100
-# Keys that transformers' Trainer passes to a collator, unless --remove_unused_columns False.
+# The keys that transformers' Trainer passes to a collator, unless --remove_unused_columns is False.
 OF_FORWARD = (
     "input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels", "use_cache",
     "cache_position", "logits_to_keep", "kwargs", "label", "label_ids",
 )  # fmt: skip
 _COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids")
-_COUNTED = "num_items_in_batch"  # not checked: transformers' Trainer computes this count itself
-_TAKEN = "a key"  # stands for the value of a column that is not passed on
+_COUNTED = "num_items_in_batch"  # not checked, because transformers' Trainer computes this count itself
+_TAKEN = "a key"  # replaces the value of a column that fastsft does not read
 
 
 class BatchItem(NamedTuple):
-    """An item without its padding. length: its length in tokens with padding."""
+    """An item without its padding. length: the item's length in tokens, with padding."""
 
     item: object
     length: int
@@ -51,8 +51,8 @@ def collator_name(collator: object) -> str:
 def only_stacks(collator: object) -> bool:
     """True if `collator` is None or is known to only stack and pad; it then need not be called.
 
-    False for a collator that pads on the left without an attention mask, because its padding is attended to.
-    ValueError if a known collator pads labels with a value other than -100, which would be learned.
+    False for a collator that pads on the left without an attention mask, because tokens then attend to the
+    padding. ValueError if a known collator pads labels with a value other than -100, which would be learned.
     """
     if collator is None:
         return True
@@ -68,7 +68,7 @@ def only_stacks(collator: object) -> bool:
 
 
 def _is_of_libraries(collator: object) -> bool:
-    """True if the collator is transformers' or torch's own, unchanged."""
+    """True if the collator is an unchanged collator of transformers or torch."""
     if isinstance(collator, FunctionType):
         return any(is_written_in(collator, library) for library in LIBRARIES)
     changed = [method.name for method in replaced_methods_of(getattr(collator, "tokenizer", None))]
@@ -76,12 +76,12 @@ def _is_of_libraries(collator: object) -> bool:
 
 
 class Collation:
-    """Turns a batch's items into rows; passed to a data loader as `collate_fn`.
+    """The `collate_fn` of a data loader, which turns a batch's items into rows.
 
-    collator: called with the whole batch, as transformers' Trainer does, unless it only stacks or pads.
-    all_columns: pass all keys of an item to the collator, not only arguments of the model's forward.
+    collator: called with the whole batch, as by transformers' Trainer, unless it only stacks or pads.
+    all_columns: pass all keys of an item to the collator, not only the arguments of the model's forward.
     needs_labels: return an error for a batch without labels. keeps_padding: keep padding in the rows; a
-    collator that pads is then called, and if there is no collator, rows are padded by `tokenizer`.
+    collator that pads is then called, too, and without a collator `tokenizer` pads the rows.
     """
 
     def __init__(
@@ -142,16 +142,16 @@ class Collation:
 def cut(item: object) -> BatchItem:
     """Convert an item to arrays, cut after the last token that is attended to or learned.
 
-    Keys that a model's forward does not take are kept without their values, which nothing reads later. A dict
-    is returned as a dict, and another mapping as a UserDict, because columns are removed only from dicts
-    (item_rules.py).
+    Keys that a model's forward does not take are kept without their values, because only the keys are checked
+    later. A dict is returned as a dict, and another mapping as a UserDict, because columns are removed only
+    from dicts (item_rules.py).
     """
     if not isinstance(item, Mapping) or any(item.get(name) is None for name in _COLUMNS[:2]):
         return BatchItem(item, _length(item))
-    # left as it is: item_rows.py reads the item by its own methods
+    # The item is not changed, because item_rows.py reads it by its own methods.
     if isinstance(item, dict) and type(item) is not dict:
         return BatchItem(item, _length(item))
-    # left as it is: item_rules.py chooses among several label keys
+    # The item is not changed, because item_rules.py chooses from several label keys.
     if any(item.get(name) is not None for name in LABELS[1:]):
         return BatchItem(item, _length(item))
     arrays: dict[str, Any] = {
@@ -169,9 +169,7 @@ def cut(item: object) -> BatchItem:
 
 
 def _length(item: object) -> int:
-    """Return the length of an item that `cut` leaves whole: one that is not a mapping, or has other label
-    keys.
-    """
+    """Return the length of an item that `cut` does not change; 0 if it has no token ids."""
     ids = item.get("input_ids") if isinstance(item, Mapping) else getattr(item, "input_ids", None)
     return len(ids) if ids is not None and hasattr(ids, "__len__") else 0
 
@@ -181,7 +179,7 @@ def _like(item: Mapping[str, Any], content: dict[str, Any]) -> Mapping[str, Any]
 
 
 def _array(value: object) -> object:
-    """Convert `value` to an array; return a value that numpy cannot convert as it is, to be refused later."""
+    """Convert `value` to an array. A value that numpy cannot convert is returned, and refused later."""
     if value is None:
         return None
     try:
@@ -195,8 +193,9 @@ def _name_of(value: object) -> str | None:
 
 
 def _narrow(array: object, length: int, end: int) -> object:
-    """Return the first `end` elements of an array with the shape [length], as int32 if they fit; others
-    unchanged.
+    """Return the first `end` elements of an array [length], as int32 if they fit.
+
+    A value of another shape or type is returned unchanged.
     """
     if not isinstance(array, np.ndarray) or array.shape != (length,):
         return array

@@ -1,4 +1,4 @@
-"""Label the conversations of a data file, or of records that a script holds."""
+"""Label the conversations of a data file, or of records that a script passes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def label_conversation_file(
 ) -> LabelledRows:
     """Read a data file and return its labelled rows.
 
-    DataError for a faulty record; ValueError as in `check_tokenizer`.
+    DataError if a record is faulty. ValueError as in `check_tokenizer`.
     """
     refuse_unused()
     digest_model(tokenizer)
@@ -63,14 +63,14 @@ def label_conversation_file(
     labelling = {**describe(labeller, settings.why), LIMIT: options.max_record_bytes}
     alike = dataclasses.replace(
         settings, template_date=labeller.options.template_date or None
-    )  # rows that are labelled after midnight get the same date
+    )  # rows that are labelled after midnight must see the same date
     return LabelledRows(
         labelled, width, pad_id, spans, labelling, label_alike=functools.partial(_label_by, alike)
     )
 
 
 def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Label conversations as `label_conversation_file` labels a file with these settings."""
+    """Label conversations like `label_conversation_file`, with the settings that a file was labelled with."""
     native, spans = find_native_tokenizer(tokenizer), settings.mask_policy == "spans"
     if native is None and not spans:
         return label_sources(sources, tokenizer)
@@ -84,7 +84,7 @@ def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTo
 
 
 def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:
-    """Label conversations as FastChat's `preprocess` does. Errors are those of `label_conversation_file`."""
+    """Label conversations like FastChat's `preprocess`. Errors are as in `label_conversation_file`."""
     refuse_unused()
     refuse_template()
     if len(sources) > 1:
@@ -106,9 +106,9 @@ def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledR
 
 
 def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[int, int]:
-    """Return model_max_length and the pad id; ValueError if FastChat's labels would be wrong or impossible.
+    """Return model_max_length and the pad id. ValueError if labels would be wrong or impossible.
 
-    any_pad: if the tokenizer has no pad token, rows are padded with EOS or, failing that, with id 0
+    any_pad: allow a tokenizer without a pad token. The pad id is then EOS or, without EOS, 0
     (docs/spec/fastchat_labels.md, section 7.2).
     """
     if getattr(tokenizer, "padding_side", "right") != "right":
@@ -135,15 +135,15 @@ def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[in
 
 
 def sources_of(raw_data: Sequence[Any]) -> list[Any]:
-    """Return `record["conversations"]` of each record; DataError names a record without it."""
+    """Return `record["conversations"]` of each record. DataError names a record without this field."""
     return [_source_of(record, number) for number, record in enumerate(raw_data)]
 
 
 def learned_sources(raw_data: Sequence[Any]) -> list[Any]:
-    """Return `sources_of` the records, after a check that every reply in them may be learned.
+    """Return the records' conversations, after a check that every reply in them may be learned.
 
-    DataError if a field of a record excludes a reply from learning: the field is lost here, as only the
-    conversation is labelled.
+    DataError if a field of a record excludes a reply from learning: only the conversation is labelled, so
+    that the field would be lost.
     """
     sources, plain = [], {"conversations", "id"}  # fields that never exclude a reply from learning
     for number, record in enumerate(raw_data):
@@ -192,7 +192,7 @@ class _RecordFault:
 # the quote after `tools` would be escaped, so a mention in a message does not match.
 _TOOLS = re.compile(rb'"tools"\s*:\s*(?:\[\s*[^\]\s]|"\s*(?!null\s*"|\[\s*\]\s*")[^"\s])')
 _BLOCK = 1 << 20
-_KEPT = 1 << 10  # bytes kept from the end of a block, since a field may begin there and end in the next block
+_KEPT = 1 << 10  # bytes kept from the end of a block, because a field may extend into the next block
 _AHEAD = 64  # bytes that must follow a match in the block, because the pattern looks ahead
 
 
@@ -201,8 +201,8 @@ def detect_tools(
 ) -> LabelSettings:
     """Return `settings`, with `has_tools` False if the model has a tool template and no record has tools.
 
-    Only for such a model are the files read, once. spec, fetch: as in `data_files`. A stream or an unreadable
-    file counts as having tools; the errors of the latter are reported when it is labelled.
+    The files are read only if the model has a tool template. spec, fetch: see `data_files`. A stream or an
+    unreadable file counts as having tools; errors of an unreadable file are reported when it is labelled.
     """
     is_own = settings.mask_policy == "spans" and settings.template in (None, MODEL)
     if not is_own or settings.chat_template_name is not None or tool_source(tokenizer) is None:
@@ -214,7 +214,7 @@ def detect_tools(
 
 
 def may_have_tools(files: Iterable[DataFile]) -> bool:
-    """Return False only if no field `tools` in the files contains a tool."""
+    """True unless the files show that no field `tools` contains a tool. Streams are not read."""
     return any(file.is_stream or _has_tools(file) for file in files)
 
 

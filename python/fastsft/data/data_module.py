@@ -1,6 +1,6 @@
 """Make the data sets of a run from the files that its arguments name (`make_supervised_data_module`).
 
-Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3.
+Rules and shapes are in docs/spec/fastchat_labels.md, sections 2 and 3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.readers import read_content, read_records
 from fastsft.tokenizer.interfaces import ChatTokenizer
 
-# Arguments that also have an effect on rows that a script's own `preprocess` makes.
+# The arguments that have an effect even if a script's own `preprocess` makes the rows.
 _OF_ANY_ROWS = (
     "data_path",
     "eval_data_path",
@@ -43,12 +43,10 @@ _OF_ANY_ROWS = (
 def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> dict[str, Any]:
     """Load and label the data files. Return {"train_dataset": ..., "eval_dataset": ...}.
 
-    eval_dataset is None without `eval_data_path`.
-
     data_args: an object with `data_path`, `eval_data_path` and `lazy_preprocess`, and optionally fastsft's
-    further arguments, such as `max_dropped` (DataError if a larger fraction of the conversations has no
-    label) and `legacy_warnings`. Rank 0 prints a report of dropped records. Every file is labelled here,
-    once, even with `lazy_preprocess`; padded tensors are made on access.
+    further arguments. Without `eval_data_path`, eval_dataset is None. DataError if a larger fraction of the
+    conversations than `max_dropped` has no label. Rank 0 prints a report of dropped records. Every file is
+    labelled here, once, even with `lazy_preprocess`; padded tensors are made on access.
     """
     say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
@@ -69,10 +67,10 @@ def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> N
 
 
 def _records_for(name: str, files: list[DataFile], data_format: str) -> Any:
-    """Return the content of the data files for the object that a script assigned to `name`.
+    """Return the content of the data files for the object that a script has assigned to `name`.
 
-    A script's own class gets the parsed content of the file, as in FastChat, unless --data_format names a
-    format. `preprocess` and a class derived from one of fastsft's data sets get ShareGPT records.
+    A class of the script gets the parsed content of the file, as in FastChat, unless --data_format names a
+    format. `preprocess`, and classes derived from fastsft's data sets, get ShareGPT records.
     """
     if name == "preprocess" or data_format != "auto" or _labels_by_ours(current(name)):
         return read_records(files, data_format=data_format)
@@ -114,7 +112,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
 
 
 def refuse_label_flags(data_args: object, name: str) -> None:
-    """Raise ValueError if a label flag is set, since the script's object `name` makes the rows without it."""
+    """Raise ValueError if a label flag is set although the script's object `name` makes the rows."""
     for field in dataclasses.fields(DataArguments):
         value = getattr(data_args, field.name, field.default)
         is_asked = was_given(data_args, field.name) or value != default_of(field)

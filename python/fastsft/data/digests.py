@@ -28,8 +28,8 @@ def file_digest(path: str | Path, index: Path | None = None) -> str:
 
     index: a directory that stores digests of earlier calls. A stored digest is used only if the file's
     device, inode, size, modification time (mtime) and inode change time (ctime, which no program can set) are
-    unchanged. It is stored only if both times are at least two seconds old. Files on memory file systems are
-    always read, because writes through a memory mapping do not change their times.
+    unchanged. A digest is stored only if both times are at least two seconds old. Files on memory file
+    systems are always read, because writes through a memory mapping do not change their times.
     """
     if index is not None and file_system_of(Path(path)) in _WITHOUT_TIMES:
         index = None
@@ -41,8 +41,8 @@ def file_digest(path: str | Path, index: Path | None = None) -> str:
             return str(stored["sha256"])
     started = time.time()
     with open_regular(path) as file:
-        # A write through a memory mapping changes mtime only when the page is written back. After fsync, a
-        # later write through the mapping changes mtime again.
+        # A write through a memory mapping changes mtime only after the page was written back. fsync writes
+        # all pages back, so that a later write through the mapping changes mtime again.
         with contextlib.suppress(OSError):
             os.fsync(file.fileno())
         identity = _identity(path)
@@ -70,29 +70,30 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _write(path: Path, value: dict[str, object]) -> None:
-    """Store an entry if possible; an error is ignored, as the file can be read again."""
+    """Store an entry. Errors are ignored, because the file itself can be read again."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(value))
 
 
-# marshal's format version 0 has no references to shared objects, so equal values have equal bytes
+# marshal's format version 0 has no references to shared objects, so that equal values have equal bytes.
 _WITHOUT_REFERENCES = 0
 
 
 def fingerprint_of(dataset: object) -> str | None:
-    """Return the fingerprint of a datasets.Dataset, which may differ for equal contents; None for other
-    objects.
+    """Return the fingerprint of a datasets.Dataset; None for other objects.
+
+    Data sets with equal contents may have different fingerprints.
     """
     return str(getattr(dataset, "_fingerprint", None)) if is_table(dataset) else None
 
 
 def digest_of_items(dataset: object) -> str | None:
-    """Return a digest of the items if reading them runs no code of a script; else None.
+    """Return a digest of the items; None if reading the items would run a script's code.
 
-    This holds for lists and tuples of plain values, and for a datasets.Dataset, whose transform is not
-    applied. Plain values are numbers, texts, bytes, None, arrays, tensors, and dictionaries, lists and tuples
-    of plain values.
+    A digest is returned for lists and tuples of plain values, and for a datasets.Dataset, whose transform is
+    not applied. Plain values are numbers, texts, bytes, None, arrays, tensors, and dictionaries, lists and
+    tuples of plain values.
     """
     items: Iterable[Any]
     if is_table(dataset):
@@ -112,11 +113,11 @@ def digest_of_items(dataset: object) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """Yield bytes that identify a plain value; TypeError if the value is not plain."""
+    """Yield bytes that identify a plain value. TypeError if the value is not plain."""
     try:
         yield marshal.dumps(value, _WITHOUT_REFERENCES)
         return
-    except ValueError:  # `value` contains an array, a tensor or an object that is not plain
+    except ValueError:  # raised if `value` contains an array, a tensor or an object that is not plain
         pass
     if type(value) is dict or type(value).__name__ == "BatchEncoding":
         yield marshal.dumps(list(value), _WITHOUT_REFERENCES) if _are_texts(value) else _refuse(value)
@@ -156,9 +157,9 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 def sampled_digest(path: str | Path) -> str:
     """Return a quick digest of a large file: its size and the CRC-32C of 64 pieces of 4 KiB.
 
-    It takes milliseconds, to detect that two ranks read different files. Files up to 256 KiB are read whole.
-    In a larger file a change between the pieces is missed, so different weights or data are detected, but
-    perhaps not a single changed byte. OSError if the file cannot be read.
+    Ranks compare these digests, within milliseconds, to detect that they read different files. Files up to
+    256 KiB are read whole. In a larger file, a change between the pieces is not detected: other weights or
+    data give another digest, but a single changed byte may not. OSError if the file cannot be read.
     """
     from fastsft import _C
 

@@ -1,7 +1,7 @@
 """Determine the order in which an epoch visits the rows (docs/spec/trainer_semantics.md, section 3).
 
-`epoch_order` is for native rows, whose lengths are known. The other functions order any data set, with the
-random numbers that the samplers of transformers' Trainer would draw.
+`epoch_order` is for native rows, whose lengths are known. The other functions order any data set. They draw
+the same random numbers as the samplers of transformers' Trainer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fastsft.data.collators import OF_FORWARD
 from fastsft.data.interfaces import SizedDataset, is_table
 from fastsft.data.token_rows import TokenRows, check_sized
 
-_LARGEST_MEGABATCH = 50  # in batches of an accumulation group
+_LARGEST_MEGABATCH = 50  # most batches (of all rows that a rank accumulates in a step) in a megabatch
 
 
 def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDArray[np.int64]:
-    """Return the order of the row numbers in `epoch`, according to --train_sampling_strategy."""
+    """Return the row numbers in the order in which `epoch` visits them (--train_sampling_strategy)."""
     if args.train_sampling_strategy == "sequential":
         return np.arange(len(rows), dtype=np.int64)
     if args.train_sampling_strategy == "group_by_length":
@@ -34,8 +34,9 @@ def epoch_order(args: TrainingArguments, rows: TokenRows, epoch: int) -> npt.NDA
 
 
 def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Return the permutation that torch's global generator draws in `epoch`, after a seed for each epoch's
-    loader.
+    """Return the permutation that torch's global generator draws in `epoch`.
+
+    In each epoch, the data loader draws a seed from the generator before the permutation is drawn.
     """
     import torch
 
@@ -50,11 +51,11 @@ def _global_permutation(seed: int, size: int, epoch: int) -> npt.NDArray[np.int6
 def grouped_by_length(
     permuted: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], batch: int
 ) -> npt.NDArray[np.int64]:
-    """Divide `permuted` into megabatches, and sort each by length, longest first. The longest row of all
-    comes first.
+    """Divide `permuted` into megabatches, and sort each by length, longest first.
 
-    permuted: row numbers. lengths: tokens of each row. batch: number of rows that a rank accumulates in a
-    step. See docs/spec/trainer_semantics.md, section 3.4.
+    The longest row of all then changes places with the first row. permuted: row numbers. lengths: token count
+    of each row. batch: row count that a rank accumulates in a step. See docs/spec/trainer_semantics.md,
+    section 3.4.
     """
     size = batch * max(1, min(len(permuted) // (4 * batch), _LARGEST_MEGABATCH))
     parts: list[Any] = [permuted[first : first + size] for first in range(0, len(permuted), size)]
@@ -68,9 +69,9 @@ Order = Callable[[int], npt.NDArray[np.int64]]
 
 
 def training_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Return the function that gives the row order of each training epoch.
+    """Return a function that returns the row order of each training epoch.
 
-    For an order by length, every item is read once here; ValueError if an item has no token ids.
+    For an order by length, this call reads every item once. ValueError if an item has no token ids.
     """
     if args.train_sampling_strategy == "sequential":
         return lambda epoch: np.arange(len(dataset), dtype=np.int64)
@@ -82,9 +83,7 @@ def training_order(args: TrainingArguments, dataset: SizedDataset, processing_cl
 
 
 def evaluation_order(args: TrainingArguments, dataset: SizedDataset, processing_class: object) -> Order:
-    """Return the function that gives the row order of an evaluation: unchanged, or by length as in
-    training.
-    """
+    """Return a function that returns the row order of an evaluation: unchanged, or by length."""
     if args.train_sampling_strategy == "group_by_length":
         return _grouped(read_lengths(args, dataset, processing_class), args.eval_batch_size)
     return lambda epoch: np.arange(len(dataset), dtype=np.int64)
@@ -97,7 +96,7 @@ def _grouped(lengths: npt.NDArray[np.int64], batch: int) -> Order:
 def read_lengths(
     args: TrainingArguments, dataset: SizedDataset, processing_class: object
 ) -> npt.NDArray[np.int64]:
-    """Return the number of tokens of each item, read as in transformers' LengthGroupedSampler."""
+    """Return the token count of each item, read as by transformers' LengthGroupedSampler."""
     if is_table(dataset) and args.length_column_name in dataset.column_names:
         return np.asarray(dataset[args.length_column_name], dtype=np.int64)
     names = getattr(processing_class, "model_input_names", None) or ["input_ids"]
@@ -109,11 +108,10 @@ def read_lengths(
 
 
 def as_read(args: TrainingArguments, dataset: object) -> SizedDataset:
-    """Return `dataset` as transformers passes it to a loader: without unused columns if it is a
-    datasets.Dataset.
+    """Return `dataset` as transformers passes it to a loader.
 
-    The transform of a datasets.Dataset does not see the removed columns either. ValueError if no column is
-    left, and as in `check_sized`.
+    Unused columns of a datasets.Dataset are removed; the transform of the data set does not see them, either.
+    ValueError if no column is left, and as in `check_sized`.
     """
     if not args.remove_unused_columns or not is_table(dataset):
         return check_sized(dataset)

@@ -1,6 +1,6 @@
 """Define errors in conversation data.
 
-Each is a ValueError and also of the class that FastChat's script raises.
+Each error class is derived from ValueError and from the class that FastChat's script would raise.
 """
 
 from __future__ import annotations
@@ -12,32 +12,30 @@ from fastsft.data.interfaces import Fault
 
 
 class DataError(ValueError):
-    """Error about conversations that cannot be trained on; the message names the record and what was
-    expected.
-    """
+    """A conversation cannot be trained on. The message names the record and the expected form."""
 
 
 class DataKeyError(DataError, KeyError):
-    """Error about a missing field or an unknown role."""
+    """A record lacks a field, or has an unknown role."""
 
     def __str__(self) -> str:
         return ValueError.__str__(self)
 
 
 class DataIndexError(DataError, IndexError):
-    """Error about an empty conversation."""
+    """A conversation is empty."""
 
 
 class DataTypeError(DataError, TypeError):
-    """Error about a field of the wrong type."""
+    """A field of a record has the wrong type."""
 
 
 class DataAssertionError(DataError, AssertionError):
-    """Error about messages of user and assistant that do not alternate."""
+    """The messages of user and assistant do not alternate."""
 
 
 class DataRuntimeError(DataError, RuntimeError):
-    """Error about a text that cannot be tokenised."""
+    """A text cannot be tokenised."""
 
 
 _KINDS: dict[str, type[DataError]] = {
@@ -51,9 +49,9 @@ _KINDS: dict[str, type[DataError]] = {
 
 
 def reading_hint(message: str) -> str:
-    """Return advice to append to an error message about an unreadable file; "" if there is none.
+    """Return advice to append to an error message about an unreadable file, or "".
 
-    There is advice for text that is not UTF-8, and for a file whose first byte shows that it is not JSON.
+    There is advice if the text is not UTF-8, or if the first byte of the file shows that it is not JSON.
     """
     if "invalid UTF-8" in message:
         return "; iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
@@ -64,7 +62,7 @@ def reading_hint(message: str) -> str:
 
 @contextlib.contextmanager
 def hinted_reading() -> Iterator[None]:
-    """Append `reading_hint` to the messages of the native reader's errors."""
+    """Append `reading_hint` to the messages of the native reader's errors in the block."""
     try:
         yield
     except ValueError as error:
@@ -75,11 +73,11 @@ def hinted_reading() -> Iterator[None]:
 
 
 def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_sound: int = 1) -> None:
-    """Raise the error that FastChat would raise first: FastChat renders all texts before it tokenises any.
+    """Raise the error that FastChat would raise first: it renders all texts before it tokenises any text.
 
-    num_faults: number of faulty records in a file, the first of which are in `faults`; with it, the message
-    names flags that help. num_sound: number of sound records in the file; if 0, the message does not suggest
-    to skip records.
+    faults: the first errors in a file. num_faults: the number of faulty records in the file; None if there is
+    no file. With `num_faults`, the message names flags that help. num_sound: the number of records without
+    errors; if 0, the message does not advise to skip records.
     """
     if not faults:
         return

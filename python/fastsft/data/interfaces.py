@@ -1,11 +1,11 @@
-"""Define the attributes of a script's data sets and arguments that fastsft reads."""
+"""Protocols with the attributes that fastsft reads of a script's data sets and arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
-# End of an error message about a token id that has no row in the embedding.
+# The end of error messages about a token id that has no row in the embedding.
 WITHOUT_ROW = (
     "call resize_token_embeddings(len(tokenizer)) of the model with transformers, save model and tokenizer "
     "into one directory, and name that; or do tokenizer and model not belong together?"
@@ -13,7 +13,7 @@ WITHOUT_ROW = (
 
 
 class SizedDataset(Protocol):
-    """A data set that has a length and returns the row of a number."""
+    """A data set that has a length and returns rows by number."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
@@ -34,7 +34,7 @@ class Table(Protocol):
 
 
 class ScriptDataArguments(Protocol):
-    """Data arguments that have at least FastChat's fields, and perhaps no further ones."""
+    """Data arguments that have at least FastChat's fields."""
 
     @property
     def data_path(self) -> str: ...
@@ -43,7 +43,7 @@ class ScriptDataArguments(Protocol):
 
 
 class Fault(Protocol):
-    """An error in a record: a `_C.RecordError`, or one that was found in Python."""
+    """An error in a record: a `_C.RecordError`, or an error that Python code has found."""
 
     @property
     def kind(self) -> str: ...
@@ -54,7 +54,7 @@ class Fault(Protocol):
 
 
 def is_table(dataset: object) -> TypeGuard[Table]:
-    """True for a datasets.Dataset. Compares names, so that the library datasets need not be imported."""
+    """True for a datasets.Dataset. Names are compared, so that the library need not be imported."""
     kind = type(dataset)
     return kind.__name__ == "Dataset" and kind.__module__ == "datasets.arrow_dataset"
 

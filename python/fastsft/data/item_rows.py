@@ -1,6 +1,4 @@
-"""Convert the items of a data set to native rows, with or without padding, by the rules of transformers'
-Trainer.
-"""
+"""Convert a data set's items to native rows by the rules of transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -19,15 +17,15 @@ _IGNORED = -100
 def append_item(native: _C.TokenDataset, item: object, row: int, rules: ItemRules | None = None) -> int:
     """Add `item` without its padding to the _C.TokenDataset `native`, and return its length with padding.
 
-    item: a mapping, or an object with attributes, whose values are tensors, arrays or lists [length]. It has
-    `input_ids`, `labels` (or `label_ids`, `label`; not shifted, -100 where nothing is learned), and
-    optionally `attention_mask` (0 hides a token from all tokens; a short mask is extended with 0, a long mask
-    is cut) and `position_ids`. row: the item's row number for messages. rules: the rules of the Trainer that
-    reads the item; by default the keys above are read and other keys silently dropped. If the rules need no
-    labels, an item without labels has no targets.
+    item: a mapping, or an object with attributes, whose values are tensors, arrays or lists [length]. Its
+    keys are `input_ids`, `labels` (or `label_ids` or `label`; not shifted, and -100 at positions that are not
+    learned), and optionally `attention_mask` (0 hides a token from all tokens; a short mask is extended with
+    0, a long mask is cut) and `position_ids`. row: the item's row number for messages. rules: the rules of
+    the Trainer that reads the item; by default the keys above are read, and other keys are silently dropped.
+    If the rules need no labels, an item without labels has no targets.
 
-    ValueError for an item without ids or labels, with mismatched shapes, or that fastsft cannot train with
-    the result of transformers.
+    ValueError if an item has no ids or labels, if shapes do not match, or if training with fastsft would not
+    give the result of transformers.
     """
     rules = rules or ItemRules(is_quiet=True)
     item = _mapping(item, row, rules)
@@ -50,9 +48,9 @@ def append_padded(
 ) -> npt.NDArray[np.int64] | None:
     """Add all tokens of `item`, including padding, to `native`, and return its labels.
 
-    Used if outputs at every token are wanted. Arguments are those of `append_item`; the result is None for an
-    item without labels. ValueError as in `append_item`, and if the model's attention computes other outputs
-    at padding than the engine does.
+    Used if the caller needs outputs at every token. Arguments are as in `append_item`. None for an item
+    without labels. ValueError as in `append_item`, and if the outputs of the model's attention at padding
+    differ from the engine's.
     """
     rules = rules or ItemRules(is_quiet=True)
     item = _mapping(item, row, rules)
@@ -73,9 +71,9 @@ def append_padded(
 
 
 def _mapping(item: object, row: int, rules: ItemRules) -> Mapping[str, Any]:
-    """Return the keys and values that transformers reads.
+    """Return the item as a mapping with the keys and values that transformers reads.
 
-    If columns are removed, transformers reads an object of a class derived from dict by its `items()`.
+    If columns are removed and the item's class is derived from dict, transformers reads its `items()`.
     """
     if not isinstance(item, Mapping):
         return _attributes(item, row)
@@ -120,14 +118,14 @@ def _attributes(item: object, row: int) -> Mapping[str, Any]:
 
 
 def _array(value: object) -> npt.NDArray[Any]:
-    """Convert `value` to an array; the array has dtype object if the lists in `value` differ in length."""
+    """Convert `value` to an array. If lists in `value` differ in length, the array has the dtype object."""
     try:
         return np.asarray(value)
-    except (TypeError, RuntimeError):  # a tensor on a GPU, or one that requires a gradient
+    except (TypeError, RuntimeError):  # raised for a tensor on a GPU or with requires_grad
         if not hasattr(value, "detach"):
             raise
         return np.asarray(value.detach().cpu())
-    except ValueError:  # lists of different lengths
+    except ValueError:  # raised for lists of different lengths
         return np.asarray(value, dtype=object)
 
 
@@ -148,7 +146,7 @@ def _positions(value: object, length: int, row: int) -> npt.NDArray[Any]:
 
 
 def _mask(value: object, row: int) -> npt.NDArray[Any]:
-    """Return a bool array: True for each token that other tokens may attend to."""
+    """Return a bool array [length] that is True for each token to which other tokens may attend."""
     mask = _array(value)
     if mask.ndim != 1 or mask.dtype.kind not in "iubf":
         raise ValueError(
@@ -169,7 +167,7 @@ _FILLING = {"attention_mask": 0, "position_ids": 0} | dict.fromkeys(LABELS, _IGN
 
 
 class PaddedBatch(NamedTuple):
-    """A batch of rows with padding, all of one length.
+    """A batch of rows with padding, all with the same length.
 
     native: the rows with all their tokens. labels: [rows, width], or None if the items have no labels. width:
     tokens per row.
@@ -181,9 +179,9 @@ class PaddedBatch(NamedTuple):
 
     @classmethod
     def of(cls, items: Sequence[Any], numbers: Sequence[int], rules: ItemRules | None) -> PaddedBatch:
-        """Make a batch of items of one length.
+        """Make a batch of items with the same length.
 
-        numbers: their row numbers. ValueError as in `append_padded`.
+        numbers: the items' row numbers. ValueError as in `append_padded`.
         """
         native = _C.TokenDataset()
         rows = [append_padded(native, item, row, rules) for item, row in zip(items, numbers, strict=True)]
@@ -193,10 +191,11 @@ class PaddedBatch(NamedTuple):
 
 
 def padded_to_longest(items: list[Any], tokenizer: object) -> list[Any]:
-    """Pad the items of a batch to the length of the longest, as a tokenizer pads.
+    """Pad the items of a batch to the length of the longest item, as a tokenizer pads.
 
-    tokenizer: its pad token and padding side are used, and each item gets an attention mask; None pads with
-    id 0 on the right, without a mask. If an item has no input_ids, all items are returned unchanged.
+    tokenizer: the tokenizer whose pad token and padding side are used; each item then gets an attention mask.
+    None: pad with id 0 on the right, without a mask. If any item has no input_ids, all items are returned
+    unchanged.
     """
     if any(not isinstance(item, Mapping) or item.get("input_ids") is None for item in items):
         return items

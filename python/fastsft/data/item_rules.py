@@ -1,4 +1,4 @@
-"""Define how items are read so that columns, labels and masks are those that transformers' Trainer uses."""
+"""Rules for reading items, so that columns, labels and masks are the same as in transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 LABELS = ("labels", "label_ids", "label")
 READ = ("input_ids", "attention_mask", "position_ids", *LABELS)
-# Other arguments of a model's forward, which would change the result.
+# Other arguments of a model's forward. They would change the result.
 _ARGUMENTS = frozenset(
     ("inputs_embeds", "past_key_values", "use_cache", "cache_position", "logits_to_keep", "kwargs")
 )
-# Keyword arguments that a model, its attention or its loss may read.
+# Keyword arguments of forward that a model, its attention or its loss may read.
 _KEYWORDS = frozenset(
     (
         "shift_labels", "ignore_index", "num_items_in_batch", "output_attentions", "output_hidden_states",
@@ -29,7 +29,7 @@ _KEYWORDS = frozenset(
     )
 )  # fmt: skip
 _MASKING = ("DataCollatorWithPadding", "DataCollatorForSeq2Seq")
-# The label keys that each collator of transformers or torch looks for, in its order; it uses the first key
+# The label keys that the collators of transformers and torch look for. A collator uses the first of its keys
 # that an item has.
 _OF_STACKING = ("labels", "label", "label_ids")
 _OF_PADDING = ("label_ids", "label", "labels")
@@ -39,14 +39,14 @@ _OF_TORCH = ("labels",)
 
 @dataclass
 class ItemRules:
-    """The rules for reading the items of one data set. The object remembers the keys of the first item.
+    """The rules for reading the items of a data set. The object remembers the keys of the first item.
 
     removes_columns: drop keys that the model's forward does not take, as transformers drops them from a dict
-    (--remove_unused_columns). adds_mask: batches are padded by a tokenizer, which gives each row an attention
-    mask. pads_left: name of the collator if it pads rows on the left, else None. attention: the model's
-    attention implementation. is_quiet: drop columns without a message. label_keys: keys that may hold the
-    labels; the first of them that an item has is used. needs_labels: refuse an item without labels, as in
-    training.
+    (--remove_unused_columns). adds_mask: True if a tokenizer pads the batches, so that each row has an
+    attention mask. pads_left: the name of the collator if it pads rows on the left, otherwise None.
+    attention: the model's attention implementation. is_quiet: drop columns without a message. label_keys:
+    keys that may contain the labels; the first key that an item has is used. needs_labels: refuse items
+    without labels, as in training.
     """
 
     removes_columns: bool = True
@@ -65,7 +65,7 @@ class ItemRules:
     ) -> ItemRules:
         """Return the rules of a Trainer.
 
-        collator: None if `tokenizer` pads the batches, as transformers does by default.
+        collator: None if `tokenizer` pads the batches, which is transformers' default.
         """
         padder = tokenizer
         if collator is not None:
@@ -82,19 +82,19 @@ class ItemRules:
 
     @property
     def has_labels(self) -> bool:
-        """False if the first item that was read had none of `label_keys`."""
+        """True unless the first item that was read had none of `label_keys`."""
         return self._columns is None or self.label_of(self._columns) is not None
 
     def label_of(self, columns: Iterable[str]) -> str | None:
-        """Return the name in `columns` that holds the labels; None if there is none."""
+        """Return the name in `columns` whose column contains the labels; None if there are no labels."""
         return next((name for name in self.label_keys if name in columns), None)
 
     def columns_of(self, item: Mapping[str, Any], row: int) -> tuple[str, ...]:
-        """Return the keys of `item` that are read, after a check of the others.
+        """Return the keys of `item` that fastsft reads, after a check of all other keys.
 
-        ValueError for a key that fastsft does not read and the model would use. ValueError also if the keys
-        differ from those of the first item, because transformers' collators read the keys of the first item
-        in each batch.
+        ValueError if the model would use a key that fastsft does not read. ValueError also if the keys differ
+        from the first item's keys, because transformers' collators read the keys of the first item in each
+        batch.
         """
         columns = tuple([name for name in READ if item.get(name) is not None])
         if len(columns) != len(item):
@@ -118,11 +118,10 @@ class ItemRules:
         self._dropped.update(new)
 
     def check(self, needs: _C.RowNeeds, *, learns_first: bool, row: int) -> None:
-        """Raise ValueError for a row whose result with transformers differs from fastsft's or depends on the
-        batch.
+        """Raise ValueError if the result of a row with transformers differs from fastsft's.
 
-        needs: what the row's mask and positions require of attention. learns_first: the first label is not
-        -100.
+        Also raise it if that result depends on the other rows of the batch. needs: the demands of the row's
+        mask and positions on attention. learns_first: True if the first label is not -100.
         """
         if self.pads_left is not None and learns_first:
             raise ValueError(
@@ -151,9 +150,10 @@ class ItemRules:
         return f"attn_implementation {name!r}" + (f" and {window}" if window else "")
 
     def check_outputs(self, *, hides: bool, blind: bool, row: int) -> None:
-        """Raise ValueError for a row whose outputs the model's attention and the engine compute differently.
+        """Raise ValueError if the model's attention and the engine compute different outputs for a row.
 
-        hides: the row's attention mask hides tokens. blind: a token of the row can attend to no token.
+        hides: True if the row's attention mask hides tokens. blind: True if a token of the row can attend to
+        no token.
         """
         if not hides or self.attention == "sdpa" or (self.attention == "eager" and not blind):
             return
@@ -166,9 +166,9 @@ class ItemRules:
 
 
 def check_inputs(names: Iterable[str], where: str, *, removed: bool) -> None:
-    """Raise ValueError for keys that a model's forward would use and fastsft does not.
+    """Raise ValueError if a model's forward would use a key that fastsft does not use.
 
-    removed: columns are removed, so only keys that are named arguments of forward reach it.
+    removed: True if columns are removed; then only keys that are named arguments of forward reach it.
     """
     for name in names:
         if name in _ARGUMENTS or (name in _KEYWORDS and not removed):
@@ -186,10 +186,7 @@ def pads_left_unmasked(tokenizer: object) -> bool:
 
 
 def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
-    """Return the label keys of a collator that only stacks or pads.
-
-    collator: None is transformers' default.
-    """
+    """Return the label keys of a collator that only stacks or pads. None: transformers' default collator."""
     if collator is None:
         return _OF_STACKING if tokenizer is None else _OF_PADDING
     if is_own_object(collator, _MASKING):
@@ -200,8 +197,8 @@ def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
 def _attention_of(config: object) -> str:
     """Return the attention implementation that a transformers configuration selects; sdpa by default.
 
-    Eager attention with a sliding window has a name of its own: the window can hide all tokens from a token,
-    which the row's mask alone does not show.
+    Eager attention with a sliding window has a name of its own, because the window can hide all tokens from a
+    token, and the row's mask does not show this.
     """
     name = getattr(config, "_attn_implementation", None) or "sdpa"
     windowed = name == "eager" and getattr(config, "sliding_window", None)
@@ -209,7 +206,7 @@ def _attention_of(config: object) -> str:
 
 
 def _left_padder(args: TrainingArguments, collator: object) -> str | None:
-    """Return the collator's name if it may put padding on the left of a row's first label; else None."""
+    """Return the collator's name if it may put padding before a row's first label; otherwise None."""
     tokenizer = getattr(collator, "tokenizer", None)
     if getattr(tokenizer, "padding_side", "right") != "left" or not is_own_object(collator, _MASKING[1:]):
         return None

@@ -1,4 +1,4 @@
-"""Label files of conversations: one rank labels into the token cache, and the other ranks read its file."""
+"""Label conversation files. Rank 0 writes the rows to the token cache, and other ranks read them there."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 class FileOptions:
     """The options for reading and labelling files.
 
-    data_cache: the directory of the token cache; None for the default one, "none" for no cache. report_bad:
-    file to which the list of bad records is written. show_progress: show a bar or lines.
-
+    data_cache: the directory of the token cache; None for the default directory, "none" for no cache.
+    report_bad: the file to which the list of bad records is written. show_progress: show a bar or lines.
     max_record_bytes: the most bytes of a record. data_format: a name in `_C.data_formats()`, or "auto" to
     detect the format of each file.
     """
@@ -56,7 +55,7 @@ class FileOptions:
     def from_arguments(cls, data_args: object) -> FileOptions:
         """Read the options from DataArguments.
 
-        Without its fields, as in FastChat's class, there is no token cache.
+        An object without the field `data_cache`, such as that of FastChat's class, gives no token cache.
         """
         return cls(
             getattr(data_args, "data_cache", "none"),
@@ -67,10 +66,11 @@ class FileOptions:
 
 
 def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: FileOptions) -> Labelled:
-    """Return rows of the files that `spec` names (sources/data_files.py), from the token cache if possible.
+    """Return the labelled rows of the files that `spec` names, from the token cache if possible.
 
-    Every rank calls this function. Rank 0 labels into the cache; the other ranks wait, without a collective,
-    and map the cache file. DataError for faulty records, after --report_bad is written.
+    spec: see sources/data_files.py. Every rank calls this function. Rank 0 writes the rows to the cache; the
+    other ranks wait, without a collective, and map the cache file. DataError if records are faulty, after the
+    file of --report_bad is written.
     """
     files = data_files(spec)
     if options.report_bad:
@@ -89,7 +89,7 @@ def label_files(spec: str, tokenizer: object, labeller: _C.Labeller, options: Fi
 
 
 class _CachedJob:
-    """Labels files into the token cache on rank 0, and opens the cache file on the other ranks."""
+    """A labelling job: rank 0 writes rows to the token cache, and other ranks open the cache file."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class _CachedJob:
         )
 
     def open(self, key: str) -> Labelled | None:
-        """Return the rows that rank 0 labelled; None if this rank does not see the cache file."""
+        """Return the rows that rank 0 has labelled; None if this rank does not see the cache file."""
         return open_cache(self._directory, key, verify=False)
 
     def _contents(self) -> list[str]:
@@ -171,16 +171,16 @@ def _size(file: DataFile) -> int:
     return os.path.getsize(file.path)
 
 
-_SILENT_SECONDS = 2.0  # a short job prints nothing
+_SILENT_SECONDS = 2.0  # shorter jobs print no progress
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_MOVES = 0.1
 
 
 class LabelProgress:
-    """Shows bytes and records while conversations are labelled: a bar on a terminal, plain lines elsewhere.
+    """A progress display for labelling, with bytes and records: a bar on a terminal, otherwise plain lines.
 
-    total_bytes: size of all files, or None if unknown. shown: False prints nothing. stream: where to print,
-    stderr by default.
+    total_bytes: the size of all files; None if unknown. shown: False to print nothing. stream: the output
+    stream, stderr by default.
     """
 
     def __init__(self, total_bytes: int | None, *, shown: bool = True, stream: TextIO | None = None) -> None:

@@ -14,14 +14,14 @@ from fastsft.runtime.terminal import one_line
 from fastsft.sources.data_files import DataFile
 
 _LOSES = ("unlabelled", "dropped", "excluded")
-# remarks that often follow from another fault, so the other fault is named first
+# Issues that are often consequences of other issues. Messages prefer the other issues.
 _AFTER_A_CUT = ("ends_with_user", "empty_last_reply")
 
 
 def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template: str = "") -> None:
-    """Raise DataError if nothing is learned, or if more than the fraction `max_dropped` has no label.
+    """Raise DataError if nothing is learned, or if a larger fraction than `max_dropped` has no label.
 
-    template: name of the labels' template.
+    template: the name of the labels' template.
     """
     missing, total = report.num_without_labels, report.num_records
     if report.num_learned > 0 and missing <= max_dropped * total:
@@ -38,9 +38,7 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template
 
 
 def _causes(report: _C.DataReport) -> Iterator[str]:
-    """Yield reasons for missing labels: an unknown format, conversations that are too long, the commonest
-    remark.
-    """
+    """Yield reasons for missing labels: unknown format, conversations that are too long, commonest issue."""
     lost = {name: _num_lost(entry) for name, entry in report.entries.items()}
     if has_no_format(report):
         yield f"its records are of no data format that is read: {', '.join(format_titles())}"
@@ -53,14 +51,12 @@ def _causes(report: _C.DataReport) -> Iterator[str]:
 
 
 def _num_lost(entry: _C.ReportEntry) -> int:
-    """Return the number of records that have no label for the reason of `entry`."""
+    """Return the number of records that have no label because of the issue `entry`."""
     return sum(entry.actions.get(action, 0) for action in _LOSES)
 
 
 def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> Iterator[str]:
-    """Yield lines about tool calls, about totals and remarks, and about rows that are cut at `max_length`
-    tokens.
-    """
+    """Yield lines about tool calls, totals and issues, and rows that are cut at `max_length` tokens."""
     if calls := calls_note(report, template):
         yield calls
     yield report.summary()
@@ -70,9 +66,7 @@ def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> 
 
 
 def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> str:
-    """Return a line that counts the evaluation rows which are also in the training data; "" if there are
-    none.
-    """
+    """Return a line with the count of evaluation rows that are also in the training data; "" if 0."""
     count = _C.count_shared_rows(rows, trained)
     if count == 0:
         return ""
@@ -85,15 +79,15 @@ def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> s
 
 
 _MOST_LINES = 5
-_UNREADABLE = ("no_conversations", "not_an_object")  # remarks about a record that no data format can read
+_UNREADABLE = ("no_conversations", "not_an_object")  # issues of a record that no data format can read
 _CALLS = ("a message's tool_calls", "a message's function_call")
 
 
 def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSummary) -> list[str]:
-    """Return a line for each file that has records, as "data.json: Alpaca, 52,002 records; not used: text".
+    """Return a line for each file with records, such as "data.json: Alpaca, 52,002 records; not used: text".
 
-    If there are more than five files, those with the same format share a line. There is no line at all if no
-    record has a known format, because such records are counted as ShareGPT.
+    If there are more than five files, files with the same format share a line. If no record has a known
+    format, there are no lines, because such records are counted as ShareGPT.
     """
     if has_no_format(report):
         return []
@@ -107,9 +101,7 @@ def format_lines(files: Sequence[DataFile], report: _C.DataReport | _C.ConvertSu
 
 
 def format_totals(report: _C.DataReport) -> list[str]:
-    """Return a line for each format with the records of all its files: "Alpaca, 52,002 records; not used:
-    text".
-    """
+    """Return a line for each format, with the records of all its files, such as "Alpaca, 52,002 records"."""
     if has_no_format(report):
         return [f"none that is known, {report.num_records:,} record{'' if report.num_records == 1 else 's'}"]
     groups: dict[tuple[str, ...], list[_C.FormatUse]] = {}
@@ -121,10 +113,10 @@ def format_totals(report: _C.DataReport) -> list[str]:
 
 
 def has_no_format(report: _C.DataReport | _C.ConvertSummary) -> bool:
-    """True if there are records and no data format could read any of them."""
+    """True if there are records, but no data format could read any record."""
     entries = getattr(
         report, "entries", {}
-    )  # a ConvertSummary has no entries: `data convert` stops at the first fault
+    )  # a ConvertSummary has no entries, because `data convert` stops at the first error
     unreadable = [entries[name] for name in _UNREADABLE if name in entries]
     return 0 < report.num_records == sum(sum(entry.actions.values()) for entry in unreadable)
 
@@ -138,10 +130,10 @@ def has_calls(use: _C.FormatUse) -> bool:
 
 
 def calls_note(report: _C.DataReport | _C.ConvertSummary, template: str = "") -> str:
-    """Return a line about tool calls in replies that are not trained; "" if there are none.
+    """Return a line about tool calls that are not trained; "" if there are none.
 
-    template: name of the labels' template. The model's own template may write tool calls or not; if it does,
-    they are trained.
+    template: the name of the labels' template. Tool calls are trained only with a model's own template that
+    writes tool calls.
     """
     if not any(map(has_calls, report.formats)):
         return ""
@@ -158,9 +150,9 @@ def calls_note(report: _C.DataReport | _C.ConvertSummary, template: str = "") ->
 
 
 def describe_use(use: _C.FormatUse, count: int | None = None) -> str:
-    """Describe the format, number of records and unused fields of a file.
+    """Describe the format, record count and unused fields of a file.
 
-    count: the number of records to write if `use` stands for several files.
+    count: the record count if `use` stands for several files.
     """
     total = use.num_records if count is None else count
     column = f' (as "{use.column}")' if use.column else ""
@@ -179,7 +171,7 @@ def _line_of_many(group: Sequence[tuple[str, _C.FormatUse]]) -> str:
 
 
 class TemplateTokens(Protocol):
-    """A tokenizer with a chat template, whose token ids can be checked."""
+    """The members of a tokenizer that `check_embedding` uses."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -192,8 +184,8 @@ class TemplateTokens(Protocol):
 def check_embedding(tokenizer: TemplateTokens, settings: LabelSettings, rows: int) -> None:
     """Raise ValueError, before data is labelled, if the chat template has a token without an embedding row.
 
-    settings: the result of `resolve_policy`. rows: number of embedding rows. If only tokens outside of the
-    template have no row, a warning is printed: a conversation with such a token ends the run.
+    settings: the result of `resolve_policy`. rows: the number of embedding rows. If only tokens outside of
+    the template have no row, print a warning that a conversation with such a token ends the run.
     """
     if tokenizer.vocab_size <= rows:
         return

@@ -1,4 +1,4 @@
-"""Keep labelled conversations as native rows, and make FastChat's padded tensors from them."""
+"""Keep labelled conversations as native rows, and make FastChat's padded tensors from these rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from fastsft.tokenizer.interfaces import ChatTokenizer
 Tensors = dict[str, torch.Tensor]
 COLUMNS = ("input_ids", "labels", "attention_mask")
 
-_CHUNK = 1024  # rows that are padded at once
-_COMPARED_TOKENS = 1 << 20  # tokens of the rows that are compared at once
-
-
-# Type of an index that selects one row or several, as in torch.
+_CHUNK = 1024  # most rows that are padded at once
+_COMPARED_TOKENS = 1 << 20  # most tokens that are compared at once
+# The type of an index that selects a single row or several rows, as in torch.
 Index = int | slice | Sequence[int] | torch.Tensor
 
 
@@ -33,12 +31,12 @@ class _Labelled(Protocol):
 
 
 class LabelledRows:
-    """Labelled conversations: `native` (_C.TokenDataset, one row a conversation), `report` (_C.DataReport).
+    """Labelled conversations: `native` (_C.TokenDataset, a row per conversation), `report` (_C.DataReport).
 
-    `width`: model_max_length, the length of padded rows. `pad_id`: id of the padding. `mask_by_length`: the
-    attention mask is True for all tokens of the row; otherwise, as in FastChat, for all ids other than
-    `pad_id`. `labelling`: mask policy, template and stop token. `label_alike`: a function that labels other
-    conversations with the same settings and a given tokenizer; None if FastChat's labelling was used.
+    width: model_max_length, the length of padded rows. pad_id: the padding id. mask_by_length: if True, the
+    attention mask is True for all tokens of the row; otherwise, as in FastChat, it is True for all ids except
+    `pad_id`. labelling: mask policy, template and stop token. label_alike: labels other conversations with
+    the same settings and a given tokenizer; None if FastChat's labelling was used.
     """
 
     def __init__(
@@ -55,12 +53,12 @@ class LabelledRows:
         self.width = width
         self.pad_id = pad_id
         self.mask_by_length = mask_by_length
-        self.native.masked_id = -1 if mask_by_length else pad_id  # the native rows hide this id
+        self.native.masked_id = -1 if mask_by_length else pad_id  # attention ignores tokens with this id
         self.labelling = labelling or {}
         self.label_alike = label_alike
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LabelledRows:
-        """Copy the object, sharing the native rows and the report, since neither is ever edited."""
+        """Copy the object. The copy has the same native rows and report, which are never edited."""
         other = copy.copy(self)
         other.labelling = copy.deepcopy(self.labelling, memo)
         return other
@@ -79,8 +77,9 @@ class LabelledRows:
         self.__dict__.update({**state, "native": native, "report": report})
 
     def tensors(self, begin: int, end: int) -> Tensors:
-        """Return rows `begin` to `end` (exclusive): input_ids, labels (int64) and attention_mask (bool), each
-        [rows, width].
+        """Return input_ids, labels (int64) and attention_mask (bool) of some rows, each [rows, width].
+
+        begin, end: the first row, and the end of the rows (exclusive).
         """
         arrays = _C.padded_rows(
             self.native, begin, end, self.width, self.pad_id, mask_by_length=self.mask_by_length
@@ -88,7 +87,7 @@ class LabelledRows:
         return {name: torch.from_numpy(array) for name, array in zip(COLUMNS, arrays, strict=True)}
 
     def row(self, index: int) -> Tensors:
-        """Return one row, each tensor [width].
+        """Return a single row, each tensor [width].
 
         A negative index counts from the end. IndexError if there is no such row.
         """
@@ -99,7 +98,7 @@ class LabelledRows:
         return {key: value[0] for key, value in self.tensors(at, at + 1).items()}
 
     def are_rows(self, items: Mapping[int, object]) -> bool:
-        """True if each item equals, value by value, the row with its number. items: items by row number."""
+        """True if each item equals the row with its number in all values. items: items by row number."""
         size = len(self.native)
         if not all(type(row) is int and 0 <= row < size for row in items):
             return False
@@ -110,7 +109,7 @@ class LabelledRows:
         )
 
     def are_alike(self, other: LabelledRows, numbers: npt.NDArray[np.int64]) -> bool:
-        """True if the rows with these numbers (ascending) are equal in this object and in `other`."""
+        """True if this object and `other` have equal rows with these numbers (ascending)."""
         size = min(len(self.native), len(other.native))
         if not len(numbers):
             return True
@@ -119,16 +118,14 @@ class LabelledRows:
         )
 
     def are_parts(self, whole: Tensors, numbers: npt.NDArray[np.int64]) -> bool:
-        """True if the rows with these numbers (ascending) are equal in this object and in the tensors
-        `whole`.
-        """
+        """True if this object and the tensors `whole` have equal rows with these numbers (ascending)."""
         return all(
             _is_item({name: part[begin:end] for name, part in whole.items()}, tensors)
             for begin, end, tensors in self._runs(numbers)
         )
 
     def _runs(self, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, Tensors]]:
-        """Yield (begin, end, tensors) for runs of consecutive row numbers; long runs are divided."""
+        """Yield (begin, end, tensors) for each run of consecutive row numbers. Long runs are divided."""
         most = max(1, _COMPARED_TOKENS // self.width)
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else ():
             for first in range(0, len(run), most):
@@ -145,15 +142,15 @@ def _is_item(item: object, row: Tensors) -> bool:
 
 
 class RowTensors:
-    """Tensors of all rows, each of which is filled in at its first access. Accesses return views.
+    """The tensors of all rows. A row is filled in at its first access, and accesses return views.
 
-    Hence an edit of an item, or of a tensor or array that shares the item's memory, changes the data set.
+    An edit of an item, or of a tensor or array with the item's memory, therefore changes the data set.
     """
 
     def __init__(self, rows: LabelledRows) -> None:
         self._rows = rows
         size = (len(rows.native), rows.width)
-        # Memory pages that are never written use no memory, so the whole size can be allocated.
+        # The full size can be allocated, because memory pages that are never written use no memory.
         self._tensors = {
             name: torch.empty(size, dtype=torch.bool if name == "attention_mask" else torch.int64)
             for name in COLUMNS
@@ -161,7 +158,7 @@ class RowTensors:
         self._made = np.zeros(len(rows.native), dtype=bool)
 
     def at(self, index: Index) -> Tensors:
-        """Return each column indexed with `index`. IndexError as torch raises it."""
+        """Return each column, indexed with `index`. IndexError as in torch."""
         self._make(np.atleast_1d(np.arange(len(self._made))[index]) if _is_basic(index) else None)
         return {name: tensor[index] for name, tensor in self._tensors.items()}
 
@@ -171,9 +168,9 @@ class RowTensors:
         return self._tensors
 
     def is_untouched(self, rows: npt.ArrayLike | None = None) -> bool:
-        """True if rows that were accessed are unchanged.
+        """True if no script has changed a row that was accessed.
 
-        rows: numbers of the rows to compare; None for all.
+        rows: the numbers of the rows to compare; None for all rows.
         """
         handed = np.flatnonzero(self._made)
         if rows is not None:
@@ -193,12 +190,12 @@ class RowTensors:
 
 
 def _is_basic(index: object) -> TypeGuard[int | slice]:
-    """True for a number or a slice, which mean the same to numpy and torch."""
+    """True for a number or a slice. Both have the same meaning in numpy and torch."""
     return isinstance(index, int | np.integer | slice) and not isinstance(index, bool)
 
 
 class PackedRows(NamedTuple):
-    """Native rows as arrays, in which they are pickled with their data set.
+    """Native rows as arrays, the form in which they are pickled with their data set.
 
     Row i has the ids `ids[starts[i] : starts[i + 1]]` and the learned spans `spans[i]`. masked_id: as in
     TokenDataset.

@@ -1,4 +1,4 @@
-"""Track whether a script has changed the records, tokenizer or items of a lazy data set after labelling."""
+"""Detect changes that a script makes to records, tokenizer or items of a lazy data set after labelling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGEST_BYTES = 16
 
 
 class LazyDataset(Protocol):
-    """A data set whose items follow from these attributes, each of which a script may replace."""
+    """A data set whose items depend on these attributes. A script may replace each attribute."""
 
     @property
     def tokenizer(self) -> object: ...
@@ -30,9 +30,9 @@ class LazyDataset(Protocol):
 
 
 class LazyRows:
-    """Labelled rows with the records and the tokenizer that they were labelled from.
+    """Labelled rows, with the records and the tokenizer that gave the labels.
 
-    read_raw_data: function that reads the records of a data file; None if the records are in memory.
+    read_raw_data: reads the records of a data file; None if the records are in memory.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class LazyRows:
 
     @classmethod
     def from_records(cls, rows: LabelledRows, tokenizer: object, raw_data: Sequence[Any]) -> LazyRows:
-        """Make the object for `rows` that were just labelled from `raw_data`."""
+        """Return the object for `rows`, which have just been labelled from `raw_data`."""
         made = cls(rows, tokenizer)
         made._remember(raw_data)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the tokenizer, because a copy gets another object, whose settings may differ."""
+        """Leave out the tokenizer: a copy has another tokenizer object, whose settings may differ."""
         return {**self.__dict__, "_labelled_by": (None, ())}
 
     def read_raw_data(self) -> Sequence[Any]:
-        """Read the records of the file, and remember digests of their content."""
+        """Read the records of the file, and keep digests of their contents."""
         assert self._read is not None
         raw_data = self._read()
         self._remember(raw_data)
         return raw_data
 
     def has_tokenizer(self, tokenizer: object) -> bool:
-        """True if `tokenizer` is the object that labelled the rows and its settings are unchanged."""
+        """True if `tokenizer` is the object that labelled the rows, with unchanged settings."""
         return tokenizer_state(tokenizer) == self._labelled_by[1]
 
     @property
@@ -72,11 +72,10 @@ class LazyRows:
         return self._raw_data is not None and self._digests is None
 
     def is_of(self, dataset: LazyDataset, rows: Collection[int] | None = None) -> bool:
-        """True if `dataset` still has the tokenizer and the records that were labelled. Cached items are not
-        compared.
+        """True if `dataset` still has the tokenizer and the records from which the rows were labelled.
 
-        rows: numbers of the records to compare; None compares all records, and the whole model of the
-        tokenizer.
+        Records with cached items are not compared. rows: the numbers of the records to compare; None: compare
+        all records, and also the tokenizer's whole model.
         """
         if rows is None:
             digest_model(dataset.tokenizer)
@@ -98,9 +97,9 @@ class LazyRows:
         return True
 
     def are_rows(self, cache: object, rows: Collection[int] | None = None) -> bool:
-        """True if the items in `cache` equal the rows with their numbers.
+        """True if each item in `cache` equals the row with its number.
 
-        rows: numbers to compare; None for all.
+        rows: the numbers to compare; None for all items.
         """
         if not isinstance(cache, Mapping):
             return False
@@ -115,7 +114,10 @@ class LazyRows:
 
 
 def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
-    """Return a digest of 16 bytes for each record; None unless `records` is a plain list or tuple."""
+    """Return a digest of 16 bytes for each record; None if the records cannot be compared.
+
+    Only records in a plain list or tuple, all of which can be serialised, can be compared.
+    """
     if type(records) not in (list, tuple):
         return None
     digests = []
@@ -128,12 +130,10 @@ def _digests(records: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
 
 
 def _content(record: Any) -> bytes | None:
-    """Return bytes that depend only on the record's value, not on shared objects; None if it cannot be
-    written.
-    """
+    """Return the record as bytes that depend only on its value; None if it cannot be serialised."""
     try:
         return marshal.dumps(record, 0)
-    except ValueError:  # the record has objects of classes that marshal cannot write
+    except ValueError:  # raised if the record has objects that marshal cannot write
         pass
     try:
         return pickle.dumps(record, protocol=5)
@@ -144,7 +144,8 @@ def _content(record: Any) -> bytes | None:
 class RowCache(dict[int, Tensors]):
     """Items by row number, like FastChat's `cached_data_dict`: an item that was read is not made again.
 
-    Rows that the engine read natively (`note`) count as items; the item is made when it is accessed.
+    Rows that the engine has read natively (`note`) also count as items. Such an item is made at its first
+    access.
     """
 
     def __init__(self) -> None:
@@ -154,7 +155,7 @@ class RowCache(dict[int, Tensors]):
         self._order: list[int] = []
 
     def note(self, rows: LabelledRows, numbers: Iterable[SupportsInt]) -> None:
-        """Record that the rows with these numbers were read. Existing items are kept."""
+        """Record that the engine has read the rows with these numbers. Existing items are kept."""
         if rows is not self._rows:
             self.fill()
             self._rows, self._noted = rows, np.zeros(len(rows.native), dtype=bool)
@@ -163,26 +164,26 @@ class RowCache(dict[int, Tensors]):
         self._order += dict.fromkeys(new)
 
     def noted(self) -> npt.NDArray[np.int64]:
-        """Return the numbers of rows that were read natively and have no item yet."""
+        """Return the numbers of the rows that the engine has read and that have no item yet."""
         noted = self._noted.copy()
         noted[[row for row in dict.keys(self) if self._is_noted(row)]] = False
         return np.flatnonzero(noted)
 
     def made(self) -> dict[int, Tensors]:
-        """Return the items that exist, without making items of noted rows."""
+        """Return the existing items, without making items for noted rows."""
         return dict(dict.items(self))
 
     def move(self, rows: LabelledRows) -> None:
-        """Make the items of noted rows from `rows`, whose content is equal, from now on."""
+        """Use `rows`, whose content is equal, to make items for noted rows from now on."""
         if self._rows is not None:
             self._rows = rows
 
     def noted_are(self, rows: LabelledRows) -> bool:
-        """True if the noted rows are equal in `rows`."""
+        """True if `rows` has equal rows for all noted rows."""
         return self._rows is None or self._rows is rows or rows.are_alike(self._rows, self.noted())
 
     def fill(self) -> None:
-        """Make an item of every noted row."""
+        """Make an item for every noted row."""
         for row in self._order:
             if not dict.__contains__(self, row):
                 dict.__setitem__(self, row, self._row(row))
@@ -221,7 +222,7 @@ class RowCache(dict[int, Tensors]):
 
 
 def _with_all(name: str) -> Callable[..., object]:
-    """Return the method `name` of dict, preceded by a call of `fill`."""
+    """Return a method that calls `fill` and then dict's method `name`."""
     method = getattr(dict, name)
 
     @functools.wraps(method)

@@ -1,8 +1,8 @@
-"""Make torch data loaders over the rows of a Trainer, for scripts that iterate over the batches themselves.
+"""Make torch data loaders over a Trainer's rows, for scripts that iterate over the batches themselves.
 
-The loaders yield the batches of transformers' Trainer in its order and draw the same random numbers. A script
-that iterates before training thus changes the training as it would with transformers. The engine does not use
-these loaders.
+The loaders yield the same batches in the same order as those of transformers' Trainer, and draw the same
+random numbers. A script that iterates before training therefore has the same effect on the training as with
+transformers. The engine does not use these loaders.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _PADDING = {"labels": -100, "attention_mask": 0}
 class RankBatches(Sampler[list[int]]):
     """The row numbers of this rank's micro-batches in an epoch.
 
-    num_rows: number of rows of the data set. order: function that returns the row order of an epoch; called
-    before the first batch, since it may draw from the global random generator.
+    num_rows: the row count of the data set. order: returns the row order of an epoch; called when the first
+    batch is requested, because it may draw from the global random generator.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class RankBatches(Sampler[list[int]]):
         self._num_rows, self._epoch = num_rows, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the next pass's epoch."""
+        """Set the epoch of the next pass."""
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield a list of rows for each micro-batch."""
+        """Yield a list of row numbers for each micro-batch."""
         rank, world = self._place
         order = self._order(self._epoch)
         for batch in _C.rank_micro_batches(order, self._batch_size, rank, world, self._drop_last):
@@ -55,9 +55,9 @@ class RankBatches(Sampler[list[int]]):
 
 
 class AheadLoader(DataLoader[Any]):
-    """A DataLoader that reads one batch ahead, as accelerate's DataLoaderShard does.
+    """A DataLoader that reads the next batch in advance, like accelerate's DataLoaderShard.
 
-    `iteration`: epoch number of the next pass; raised by one at the end of each pass.
+    iteration: the epoch number of the next pass; each pass increments it at its end.
     """
 
     batch_sampler: RankBatches
@@ -65,7 +65,7 @@ class AheadLoader(DataLoader[Any]):
     tells_epoch = False  # True if accelerate calls the data set's `set_epoch`
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the next pass's epoch."""
+        """Set the epoch of the next pass."""
         self.iteration = epoch
         self.batch_sampler.set_epoch(epoch)
         if self.tells_epoch:
@@ -86,7 +86,7 @@ class AheadLoader(DataLoader[Any]):
 class StackRows:
     """A collator that stacks items to tensors [rows, longest].
 
-    Labels are padded with -100, the attention mask with 0, and other columns with `pad_id`.
+    It pads labels with -100, the attention mask with 0, and all other columns with `pad_id`.
     """
 
     def __init__(self, pad_id: int) -> None:
@@ -107,7 +107,7 @@ def train_loader(
 ) -> AheadLoader:
     """Return a DataLoader of this rank's training micro-batches.
 
-    For an order by length, all items are read here.
+    For an order by length, this call reads all items.
     """
     rows = as_read(args, dataset)
     batches = RankBatches(
@@ -121,7 +121,7 @@ def train_loader(
 def eval_loader(
     args: TrainingArguments, dataset: object, collator: Collator, tokenizer: object
 ) -> AheadLoader:
-    """Return a DataLoader of this rank's evaluation batches, in the order of the data set or by length."""
+    """Return a DataLoader of this rank's evaluation batches, in the data set's order or by length."""
     rows = as_read(args, dataset)
     batches = RankBatches(
         args, args.eval_batch_size, args.dataloader_drop_last, len(rows),
@@ -140,7 +140,7 @@ def _loader(
     sets_epoch: bool,
 ) -> AheadLoader:
     loader = AheadLoader(
-        cast("Dataset[Any]", dataset),  # torch accepts any object with a length and rows
+        cast("Dataset[Any]", dataset),  # torch accepts any object with a length and rows by number
         batch_sampler=batches,
         collate_fn=collator,
         pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",

@@ -1,7 +1,7 @@
 """Define FastChat's `preprocess` and its two data sets.
 
-Rules and shapes: docs/spec/fastchat_labels.md, sections 2 and 3. Labels are computed natively; padded tensors
-are made only on access.
+Rules and shapes are in docs/spec/fastchat_labels.md, sections 2 and 3. C++ computes the labels. Padded
+tensors are made only on access.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ IGNORE_TOKEN_ID = -100
 def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
     """Tokenize and label conversations (lists of messages) exactly as FastChat does.
 
-    tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. Returns `input_ids` and `labels`
-    (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]; labels are not
-    shifted, and -100 marks tokens that are not learned. Prints FastChat's line for each dropped conversation
-    on rank 0. Raises DataError for a faulty conversation (also a KeyError, IndexError, TypeError,
-    AssertionError or RuntimeError, as FastChat would raise), ValueError for left padding, left truncation or
-    no pad token.
+    tokenizer: a fastsft Tokenizer or a Hugging Face tokenizer object. The result has `input_ids` and `labels`
+    (int64) and `attention_mask` (bool), each [len(sources), tokenizer.model_max_length]. Labels are not
+    shifted; tokens that are not learned have the label -100. Rank 0 prints FastChat's line for each dropped
+    conversation. DataError if a conversation is faulty; its class is also derived from KeyError, IndexError,
+    TypeError, AssertionError or RuntimeError, whichever FastChat would raise. ValueError if the tokenizer
+    pads or truncates on the left, or has no pad token.
     """
     rows = label_sources(sources, tokenizer)
     for line in rows.report.warnings:
@@ -43,11 +43,11 @@ def preprocess(sources: Sequence[Any], tokenizer: ChatTokenizer) -> Tensors:
 
 
 class SupervisedDataset(Dataset[Tensors]):
-    """A data set of all conversations of `raw_data` (records with "conversations"), labelled when it is made.
+    """A data set of the conversations in `raw_data` (records with "conversations"), labelled when it is made.
 
-    Items: `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The attributes
-    of these names hold all rows. They are made at the first access and, as in FastChat, may be edited or
-    replaced, which changes the items. `native` and `report` (see LabelledRows) do not follow such changes.
+    An item has `input_ids`, `labels` (int64) and `attention_mask` (bool), each [model_max_length]. The
+    attributes with these names contain all rows. They are made at their first access. As in FastChat, a
+    script may edit or replace them, which changes the items, but not `native` and `report` (LabelledRows).
     """
 
     input_ids: torch.Tensor
@@ -63,7 +63,7 @@ class SupervisedDataset(Dataset[Tensors]):
         self._rows = label_sources(learned_sources(raw_data), tokenizer)
         for line in self._rows.report.warnings:
             say(line)
-        if type(self) is not SupervisedDataset:  # a derived class may define properties of these names
+        if type(self) is not SupervisedDataset:  # a derived class may define properties with these names
             self._hold(self._rows.tensors(0, len(self._rows.native)))
 
     def _hold(self, columns: Tensors) -> None:
@@ -72,15 +72,16 @@ class SupervisedDataset(Dataset[Tensors]):
 
     @classmethod
     def from_rows(cls, rows: LabelledRows) -> SupervisedDataset:
-        """Return a data set of rows that are labelled already."""
+        """Return a data set of rows that have already been labelled."""
         dataset = cls.__new__(cls)
         dataset._rows = rows
         return dataset
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """The native rows; None if a script's own `preprocess` made the rows (`report` is then None,
-        `labelling` empty).
+        """The native rows. If a script's own `preprocess` made the rows, this is None.
+
+        In that case `report` is None, too, and `labelling` is empty.
         """
         return self._rows.native if "_rows" in self.__dict__ else None
 
@@ -111,15 +112,17 @@ class SupervisedDataset(Dataset[Tensors]):
         return {name: getattr(self, name)[i] for name in COLUMNS}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """Return the native rows if the items still equal them; None if class, methods or contents were
-        changed.
+        """Return the native rows if the items still equal them; None if class, methods or contents changed.
 
-        label: has no effect here; see LazySupervisedDataset.
+        label: ignored; see LazySupervisedDataset.
         """
         return self._rows.native if self.still_has(None) else None
 
     def still_has(self, rows: npt.ArrayLike | None) -> bool:
-        """True if the items equal the native rows. rows: numbers of the rows to compare; None for all."""
+        """True if the items equal the native rows.
+
+        rows: the numbers of the rows to compare; None for all rows.
+        """
         is_own = type(self) is SupervisedDataset and _has_own_methods(self)
         if not is_own or any(name in self.__dict__ for name in COLUMNS):
             return False
@@ -128,11 +131,11 @@ class SupervisedDataset(Dataset[Tensors]):
 
 
 class LazySupervisedDataset(Dataset[Tensors]):
-    """A data set with the items of SupervisedDataset, each labelled at its first access and kept in
-    `cached_data_dict`.
+    """A data set with the same items as SupervisedDataset, each labelled at its first access.
 
-    As in FastChat, `raw_data`, `tokenizer` and `cached_data_dict` may be edited or replaced, which changes
-    the items. An access to `native` or `report` labels all records, once.
+    `cached_data_dict` keeps the items. As in FastChat, a script may edit or replace `raw_data`, `tokenizer`
+    and `cached_data_dict`, which changes the items. An access to `native` or `report` labels all records,
+    once.
     """
 
     raw_data: Sequence[Any]
@@ -161,8 +164,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
 
     @property
     def native(self) -> _C.TokenDataset | None:
-        """The native rows; None if a script has its own `preprocess` (`report` is then None, `labelling`
-        empty).
+        """The native rows. If a script has its own `preprocess`, this is None.
+
+        In that case `report` is None, too, and `labelling` is empty.
         """
         return None if is_rebound("preprocess") else self._lazy.rows.native
 
@@ -202,10 +206,10 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return {key: value[0] for key, value in preprocess(sources, self.tokenizer).items()}
 
     def untouched_rows(self, *, label: bool = True) -> _C.TokenDataset | None:
-        """Return the native rows if the items equal them; None if class, methods or contents were changed.
+        """Return the native rows if the items equal them; None if class, methods or contents changed.
 
-        label: if records were changed, label all records again; otherwise return None for changed records.
-        Items that were read are kept.
+        label: if records have changed, label all records again instead of returning None. Items that were
+        already read are kept.
         """
         if not self._is_read_by_own_code() or not is_comparable(self.tokenizer):
             return None
@@ -225,7 +229,7 @@ class LazySupervisedDataset(Dataset[Tensors]):
         return lazy.rows.native
 
     def still_has(self, rows: Collection[int]) -> bool:
-        """True if the items equal the native rows. rows: numbers of the rows to compare."""
+        """True if the items equal the native rows. rows: the numbers of the rows to compare."""
         lazy = self.__dict__.get("_lazy")
         return (
             lazy is not None
@@ -235,8 +239,9 @@ class LazySupervisedDataset(Dataset[Tensors]):
         )
 
     def note_read(self, rows: Iterable[SupportsInt]) -> None:
-        """Record that these native rows count as read, as a loader would have read them: later changes of the
-        records no longer affect them.
+        """Record that these native rows count as read, as if a loader had read them.
+
+        Later changes of their records then have no effect on them.
         """
         cache = self.cached_data_dict
         if isinstance(cache, RowCache):
@@ -292,9 +297,7 @@ _NAMES = ("input_ids", "labels", "attention_mask")
 def script_columns(
     preprocess: Callable[..., object], sources: Sequence[Any], tokenizer: object
 ) -> dict[str, Any]:
-    """Call a script's `preprocess` for `sources`, and return its `input_ids`, `labels` and
-    `attention_mask`.
-    """
+    """Call a script's `preprocess` for `sources`. Return its `input_ids`, `labels` and `attention_mask`."""
     result = preprocess(sources, tokenizer)
     if not isinstance(result, Mapping) or not set(_NAMES) <= set(result):
         got = ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__

@@ -1,6 +1,6 @@
-"""Keep labelled rows in mapped files that later runs and all ranks share.
+"""Keep labelled rows in memory-mapped files, which all ranks and later runs read.
 
-File, safety and names: docs/data_files.md, "Token cache".
+docs/data_files.md, "Token cache", describes the files, their names and their safety.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fastsft.runtime.timeouts import note_progress
 from fastsft.sources.data_files import DataFile
 from fastsft.tokenizer.files import KeptFiles
 
-# Incremented whenever labelling gives another result for the same input.
+# This number is incremented whenever labelling changes its result for the same input.
 _LABEL_VERSION = 10
 FILE_CHANGED = "a data file changed while it was read; start again when nothing writes to it"
 
 
 @dataclass
 class Labelled:
-    """Rows (_C.TokenDataset), their report (_C.DataReport), faults (_C.RecordError) and lines for --report_bad.
+    """The result of labelling: rows, their report, and the errors in records.
 
-    bad_records: a view of the lines' bytes, which are written without a copy. cache: path and key of the
-    mapped file, or None.
+    faults: the first errors. num_faults: the number of all errors. bad_records: the lines for --report_bad,
+    as a view of bytes that are written without a copy. cache: path and key of the mapped file, or None.
     """
 
     dataset: _C.TokenDataset
@@ -48,33 +48,33 @@ class Labelled:
 
     @classmethod
     def from_native(cls, labelled: _C.LabelledData) -> Labelled:
-        """Convert a native _C.LabelledData."""
+        """Convert a _C.LabelledData of the core."""
         return cls(
             labelled.dataset, labelled.report, labelled.faults, labelled.num_faults, labelled.bad_records
         )
 
 
-# Labels all files into the given _C.TokenCacheWriter, or in memory for None.
+# A function that labels all files into the given _C.TokenCacheWriter, or, for None, in memory.
 LabelFunction = Callable[[_C.TokenCacheWriter | None], Labelled]
 
 
 def tokenizer_digest(tokenizer: object) -> str | None:
-    """Return a hash of everything that decides a fastsft Tokenizer's ids; None for another object."""
+    """Return a hash of all that affects the ids of a fastsft Tokenizer; None for other objects."""
     files_read, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
     if not isinstance(files_read, KeptFiles) or not isinstance(native, _C.Tokenizer):
         return None
     files = files_read.digests
     added = [getattr(tokenizer, name, None) for name in ("legacy", "add_bos_token", "add_eos_token")]
-    named = native.named  # the class, which config.json may name, decides missing names
+    named = native.named  # special tokens that no file names depend on the class, which config.json may name
     return _digest([files, added, native.vocab_size, [named.bos, named.eos, named.unk, named.pad]])
 
 
 def cache_key(
     files: list[DataFile], directory: Path, tokenizer: str, options: object, streams: list[str] | None = None
 ) -> str:
-    """Return a cache's name: a hash of contents and weights of files, the tokenizer and label options.
+    """Return the key of a cache: a hash of file contents, file weights, the tokenizer and label options.
 
-    streams: hashes of the data read from streams, in order; None without streams.
+    streams: the hashes of the data that was read from streams, in order; None if there are no streams.
     """
     hashes = iter(streams or [])
     contents = [
@@ -85,7 +85,10 @@ def cache_key(
 
 
 def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | None:
-    """Return the finished cache of `key`; None if there is none or, with a message, if it is damaged."""
+    """Return the rows in the cache file of `key`; None if there is no file.
+
+    If the file is damaged, print a message and return None. verify: check the checksums of the content.
+    """
     path = directory / f"{key}.tokens"
     if not path.exists():
         return None
@@ -102,10 +105,10 @@ def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | 
 def label_with_cache(
     directory: Path, find_key: Callable[[], str], label: LabelFunction, *, is_known_before: bool
 ) -> Labelled:
-    """Return rows from the cache, or label into it now; in memory, with a message, if it cannot be written.
+    """Return rows from the cache, or label them and write the cache now.
 
-    find_key: returns the cache's key. is_known_before: False if the key is known only after reading
-    (streams).
+    If the cache cannot be written, print a message and label in memory. find_key: returns the key of the
+    cache. is_known_before: False if the key is known only after the data was read, as with streams.
     """
     key = find_key() if is_known_before else None
     cached = open_cache(directory, key) if key else None
@@ -121,7 +124,7 @@ def label_with_cache(
 def _write_cache(
     directory: Path, find_key: Callable[[], str], label: LabelFunction, expected: str | None = None
 ) -> Labelled:
-    # expected: the key before reading; None for streams.
+    # expected: the key that was computed before the data was read; None with streams.
     try:
         writer = _C.TokenCacheWriter(str(directory))
     except RuntimeError as error:
@@ -149,10 +152,12 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-_LOCK_PAUSE = 0.2  # seconds
+_LOCK_PAUSE = 0.2  # seconds between two tries to lock
 _DAY = 24 * 3600.0
-_FORGOTTEN = _DAY  # age of temporary files and locks since the last write
-_UNUSED = 30 * _DAY  # age of caches since they were opened, of digests since they were written
+_FORGOTTEN = _DAY  # temporary files and locks are removed this long after their last write
+_UNUSED = (
+    30 * _DAY
+)  # caches are removed this long after a run has opened them, digests after their last write
 _KEY = "[0-9a-f]" * 64
 DIGESTS = "digests"
 
@@ -160,7 +165,7 @@ DIGESTS = "digests"
 def cache_directory(choice: str | None) -> Path | None:
     """Return the directory of `--data_cache`, by default `$XDG_CACHE_HOME/fastsft` or `~/.cache/fastsft`.
 
-    None for "none" and, with a message, if the directory cannot be made or written to.
+    None for "none". If the directory cannot be made or written to, print a message and return None.
     """
     if choice == "none":
         return None
@@ -180,11 +185,11 @@ def cache_directory(choice: str | None) -> Path | None:
 
 @contextlib.contextmanager
 def only_writer(directory: Path, key: str) -> Iterator[None]:
-    """Let one run at a time label for a key; the others wait here, and then find the cache.
+    """Let a single run at a time label the data of `key`. Other runs wait here, and then find the cache.
 
-    The lock ends with its process, its file with the block. If the file system has no locks, runs label
-    concurrently, each leaving a complete cache; so they do, with a message, if something other than a regular
-    file has the lock's name.
+    The kernel releases the lock when the process ends. The lock file is removed after the block. If the file
+    system has no locks, or if something other than a regular file has the lock's name (with a message), runs
+    label concurrently, and each writes a complete cache.
     """
     path = directory / f"{key}.lock"
     with contextlib.ExitStack() as stack:
@@ -196,7 +201,7 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
             except BlockingIOError:
                 tell(f"another run labels the same data; waiting for {directory / key}.tokens")
                 _wait_for_lock(file)
-            stack.callback(_remove_lock, path, file)  # while the lock is held
+            stack.callback(_remove_lock, path, file)  # runs before `_close`, while the lock is still held
         except OSError:
             pass
         except ValueError as error:
@@ -205,13 +210,16 @@ def only_writer(directory: Path, key: str) -> Iterator[None]:
 
 
 def _close(file: FileIO) -> None:
-    """Close the lock file, which has no content to lose."""
+    """Close the lock file. Errors are ignored, because the file has no content."""
     with contextlib.suppress(OSError):
         file.close()
 
 
 def _open_lock(path: Path) -> FileIO:
-    """Open or create the lock file, never through a link. ValueError unless it is regular with one name."""
+    """Open or create the lock file without following links.
+
+    ValueError unless it is a regular file without further hard links.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -228,7 +236,7 @@ def _open_lock(path: Path) -> FileIO:
 
 
 def _wait_for_lock(file: FileIO) -> None:
-    """Wait for the lock. Waiting counts as progress: the kernel releases the lock when its holder ends."""
+    """Wait for the lock. Waiting counts as progress: the kernel releases the lock of an ended process."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -239,15 +247,19 @@ def _wait_for_lock(file: FileIO) -> None:
 
 
 def mark_used(path: Path) -> None:
-    """Set the modification time of the cache `path` to now, if possible: a run has opened it."""
+    """Set the modification time of the cache file `path` to now, to record that a run has opened the file.
+
+    Errors are ignored.
+    """
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def remove_forgotten(directory: Path) -> None:
-    """Remove leftovers of killed runs after a day, and caches that no run opened for 30 days.
+    """Remove leftovers of killed runs after a day, and caches that no run has opened for 30 days.
 
-    Only names that fastsft gives are removed; a run that has mapped a removed cache keeps it until it ends.
+    Only files with fastsft's names are removed. A run that has mapped a removed cache can still read the
+    cache until the run ends.
     """
     ages = {
         f"{_C.cache_temporary_prefix}[0-9a-f]*-[0-9]": _FORGOTTEN,
@@ -267,7 +279,7 @@ def remove_forgotten(directory: Path) -> None:
 
 
 def digest_index(directory: Path) -> Path | None:
-    """Return the directory of file digests; None if another file or a link has its name."""
+    """Return the path of the directory with file digests; None if a file or a link has its name."""
     path = directory / DIGESTS
     try:
         mode = path.lstat().st_mode
@@ -277,7 +289,7 @@ def digest_index(directory: Path) -> Path | None:
 
 
 def _remove_lock(path: Path, file: FileIO) -> None:
-    """Remove the lock's name if it still belongs to the file."""
+    """Remove the lock file, unless another file has its name by now."""
     with contextlib.suppress(OSError):
         if os.path.samestat(path.lstat(), os.fstat(file.fileno())):
             path.unlink()

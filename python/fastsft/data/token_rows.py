@@ -1,4 +1,4 @@
-"""Rows of a data set and their lengths, as far as they are known before an epoch reads them."""
+"""The rows of a data set and their lengths, as far as they are known before an epoch reads the rows."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from fastsft.data.item_rules import ItemRules
 
 
 class RowChecker(Protocol):
-    """A model that says which rows it takes."""
+    """A model with a method that raises ValueError if rows do not fit the model."""
 
     def check_rows(self, native: _C.TokenDataset, *, training: bool) -> object: ...
 
 
 class TokenRows:
-    """Lengths and counts that plans need of a data set's rows, and the rows themselves if they are native.
+    """The rows of a data set: lengths and counts for plans, and the rows themselves if they are native.
 
-    `native`: a _C.TokenDataset, or None. `is_read`: every epoch reads the items again (batch_reads.py);
-    `native` then has the rows that a container had at first. `is_exact`: `lengths`, `target_counts` (learned
-    after the shift by one) and `label_counts` (before it), int64 per row and without padding, are exact;
-    otherwise they are bounds, which a row may exceed. `padded_length`: tokens of an item with padding, to
-    count operations. `source`: the data set. `rules`: for reading its items.
+    native: a _C.TokenDataset, or None. is_read: True if every epoch reads the items again (batch_reads.py);
+    `native` then has the rows that a container had at first. lengths: tokens of each row, without padding.
+    target_counts: learned tokens of each row after the shift by one. label_counts: learned tokens of each row
+    before this shift. is_exact: True if these three arrays (int64) are exact; otherwise they are bounds,
+    which a row may exceed. padded_length: tokens of an item with padding, to count operations. source: the
+    data set. rules: the rules for reading its items.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class TokenRows:
 
     @property
     def source(self) -> SizedDataset:
-        """The data set. ValueError for rows that were made without a data set."""
+        """The data set. ValueError if the rows were made without a data set."""
         if self._source is None:
             raise ValueError("these rows are of no data set: they were made of native rows alone")
         return self._source
@@ -66,21 +67,24 @@ class TokenRows:
 
     @property
     def has_labels(self) -> bool:
-        """False for an evaluation of items without any labels."""
+        """True unless the rules allow items without labels and the items have no labels."""
         return self.rules is None or self.native is None or self.rules.has_labels
 
     @property
     def num_samples(self) -> int:
-        """Number of rows of the data set."""
+        """The number of rows in the data set."""
         return len(self)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest row in plans."""
+        """The token count of the longest row, or the bound of it, for plans."""
         return int(self.lengths.max()) if len(self) else 0
 
     def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:
-        """Return the tokens of each item with padding, or a datasets.Dataset's own `column`."""
+        """Return the token count of each item, with padding.
+
+        column: if a datasets.Dataset has a column with this name, the counts are read from that column.
+        """
         source = self._source
         if column is not None and is_table(source) and column in source.column_names:
             return np.asarray(source[column], dtype=np.int64)
@@ -91,37 +95,41 @@ class TokenRows:
         return None if self.native is None else f"{self.native.checksum():08x}"
 
     def check_for(self, model: RowChecker, vocab_size: int, *, training: bool = True) -> None:
-        """Raise ValueError, on every rank alike, unless `model`, with `vocab_size` ids, takes all rows.
+        """Raise ValueError, the same on every rank, if rows do not fit `model` or have ids >= `vocab_size`.
 
-        training: rows without targets are not computed. Unknown rows are checked when they are read.
+        training: True to ignore rows without targets, which training does not compute. Rows that are not
+        known yet are checked when they are read.
         """
         if self.native is not None:
             self.check_ids(vocab_size)
             model.check_rows(self.native, training=training)
 
     def check_ids(self, vocab_size: int) -> None:
-        """Raise ValueError, on every rank alike, unless the model's vocabulary contains all ids."""
+        """Raise ValueError, the same on every rank, if a row has an id >= `vocab_size`."""
         if self.native is not None and self.native.max_id >= vocab_size:
             raise ValueError(
                 f"the data has token id {self.native.max_id}, the model knows {vocab_size}; {WITHOUT_ROW}"
             )
 
     def with_bound(self, bound: int) -> TokenRows:
-        """Return the same rows, each bounded by `bound` tokens."""
+        """Return the same rows, with `bound` tokens as the bound of each row's length."""
         return TokenRows(
             self.native, self.padded_length, self._source, is_read=self.is_read, bound=bound, count=len(self),
             rules=self.rules,
         )  # fmt: skip
 
     def as_items(self) -> TokenRows:
-        """Return the same data set, read item by item from now on."""
+        """Return the rows of the same data set, without native rows: every epoch reads the items."""
         return TokenRows(
             None, self.padded_length, self._source, is_read=True, bound=self.longest, count=len(self),
             rules=self.rules,
         )  # fmt: skip
 
     def read_by_item(self) -> TokenRows:
-        """Return the same rows, read item by item, for an order drawn with the reader's random numbers."""
+        """Return the same rows, but let every epoch read the items.
+
+        Used if the row order must be drawn with the random numbers of a reader.
+        """
         if self.is_read:
             return self
         lengths = Lengths(self.lengths, self.target_counts, self.label_counts, self._item_lengths)
@@ -132,15 +140,18 @@ class TokenRows:
         return rows
 
     def is_current(self) -> bool:
-        """True if the data set still has these rows: fastsft's own by content, others by number."""
+        """True if the data set still has these rows.
+
+        The contents of fastsft's own data sets are compared; of other data sets, only the row count.
+        """
         if self.is_read and not self._stays_native:
             return len(self.source) == len(self) and untouched_rows(self.source) is None
         return self._source is None or untouched_rows(self._source) is self.native
 
     def take(self, numbers: object) -> None:
-        """Note that these rows are trained now, since a loader of this process would read them.
+        """Record that these rows are trained now, because a data loader would read them at this time.
 
-        ValueError if a script has changed them in fastsft's own data set since the epoch began.
+        ValueError if a script has changed these rows of fastsft's own data set since the epoch began.
         """
         still_has = getattr(self._source, "still_has", None)
         if self.is_read or still_has is None:
@@ -154,7 +165,7 @@ class TokenRows:
         self.note_read(numbers)
 
     def note_read(self, numbers: object) -> None:
-        """Note that a loader of this process has read these rows."""
+        """Tell fastsft's own data set that these rows count as read by a data loader."""
         note = getattr(self._source, "note_read", None)
         if note is not None and not self.is_read:
             note(numbers)
@@ -168,17 +179,18 @@ class TokenRows:
         collated: bool = False,
         rules: ItemRules | None = None,
     ) -> TokenRows:
-        """Make the rows of any data set with `len` and rows by number.
+        """Return the rows of any data set with a length and rows by number.
 
-        Rows of fastsft's own data sets are native while they are unchanged. All other items have `input_ids`
-        and `labels` (item_rows.py) and are read in every epoch. Only containers are read here, which finds
-        their faults; rows of other data sets count as `model_max_length` tokens long. collated: a
-        data_collator makes the rows, so nothing is known about them. rules: of the Trainer. ValueError for a
-        data set without a length, and as `append_item`.
+        Rows of fastsft's own data sets are native as long as they are unchanged. Items of all other data sets
+        have `input_ids` and `labels` (item_rows.py), and every epoch reads them. Only containers
+        (`is_container`) are read here, to find errors early; the rows of all other data sets count as
+        `model_max_length` tokens long. collated: True if a data_collator makes the rows, so that they are
+        unknown. rules: the Trainer's rules for reading items. ValueError if the data set has no length, and
+        as in `append_item`.
         """
         native = None if collated else untouched_rows(dataset)
         if native is not None:
-            # A data set with rows of its own has a length and rows by number.
+            # A data set with native rows has a length and rows by number.
             return cls(native, model_max_length, cast("SizedDataset", dataset), rules=rules)
         source = check_sized(dataset)
         if not collated and is_container(source):
@@ -210,7 +222,11 @@ def check_sized(dataset: object) -> SizedDataset:
 
 
 class Lengths(NamedTuple):
-    """Counts of every row, int64, of its tokens without padding, targets, labels and padded tokens."""
+    """Four counts for every row, int64.
+
+    tokens: tokens without padding. targets: learned tokens after the shift by one. labels: learned tokens
+    before this shift. items: tokens with padding.
+    """
 
     tokens: npt.NDArray[np.int64]
     targets: npt.NDArray[np.int64]
@@ -219,15 +235,19 @@ class Lengths(NamedTuple):
 
 
 def untouched_rows(dataset: object, *, label: bool = True) -> _C.TokenDataset | None:
-    """Return the native rows of fastsft's own data set if its items equal them; else None."""
+    """Return the native rows of a data set of fastsft if its items equal these rows; otherwise None.
+
+    label: see `LazySupervisedDataset.untouched_rows`.
+    """
     rows_of = getattr(type(dataset), "untouched_rows", None)
     rows: _C.TokenDataset | None = None if rows_of is None else rows_of(dataset, label=label)
     return rows
 
 
 def is_container(dataset: object) -> bool:
-    """True if reading a row runs nobody's code: lists of dictionaries, or an untransformed
-    datasets.Dataset.
+    """True if a row can be read without running a script's code.
+
+    This holds for lists of dictionaries, and for a datasets.Dataset without a transform.
     """
     if is_plain_list(dataset):
         return all(type(item) is dict or type(item).__name__ == "BatchEncoding" for item in dataset)
@@ -235,7 +255,10 @@ def is_container(dataset: object) -> bool:
 
 
 def scan(dataset: SizedDataset, rules: ItemRules | None) -> tuple[_C.TokenDataset, Lengths]:
-    """Return native rows of a container as it is now, and their lengths. ValueError as `append_item`."""
+    """Read all items of a container now. Return native rows and their lengths.
+
+    ValueError if an item cannot be trained on (`append_item`).
+    """
     native, items = _C.TokenDataset(), []
     for row in range(len(dataset)):
         items.append(append_item(native, dataset[row], row, rules))
@@ -243,12 +266,16 @@ def scan(dataset: SizedDataset, rules: ItemRules | None) -> tuple[_C.TokenDatase
 
 
 def lengths_of(native: _C.TokenDataset, items: npt.NDArray[np.int64]) -> Lengths:
-    """Return the lengths of native rows. items: their lengths with padding."""
+    """Return the counts of native rows. items: the tokens of each row with padding."""
     return Lengths(native.lengths(), native.target_counts(), native.label_counts(), items)
 
 
 def lengths_of_parts(dataset: object, width: int) -> Lengths | None:
-    """Return the lengths of torch's Subset and ConcatDataset if those of all parts are known; else None."""
+    """Return the counts of the rows in a Subset or ConcatDataset of torch; None if they are not known.
+
+    They are known if the data sets inside are fastsft's own and unchanged. width: tokens of a row with
+    padding.
+    """
     from torch.utils.data import ConcatDataset, Subset
 
     native = untouched_rows(dataset)

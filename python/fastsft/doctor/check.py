@@ -74,9 +74,9 @@ class Examined:
 class ExaminedRun(Examined):
     """A run before training.
 
-    values: the parsed value of each flag. ranks: how many ranks will train. records: number of records
-    to read from each data file. given: where each given flag comes from. rows: the rows made from the records
-    that were read. has_all_rows: True if those are all records.
+    values: the parsed value of each flag. ranks: number of ranks that will train. records: number of records
+    to read from each data file. given: the source of each given flag. rows: the rows made from the records
+    that were read. has_all_rows: True if all records were read.
     """
 
     values: dict[str, Any]
@@ -120,7 +120,7 @@ class ExaminedRun(Examined):
 
 @dataclass
 class ExaminedDirectory(Examined):
-    """A directory with a model, an adapter or a checkpoint. trusts_code: True if its own code may run."""
+    """A directory with a model, an adapter or a checkpoint. trusts_code: True if the model's code may run."""
 
     directory: Path
     model: CausalLM | None = None
@@ -138,7 +138,7 @@ class ExaminedDirectory(Examined):
 
     @property
     def is_checkpoint(self) -> bool:
-        """True if a run has saved its state there, from which a run can resume unless files are missing."""
+        """True if the directory has the state of a run, from which a run resumes unless files are missing."""
         return os.path.lexists(self.directory / "fastsft_state.json")
 
 
@@ -162,9 +162,9 @@ def as_rank0(ranks: int) -> Iterator[None]:
 
 
 def examined(name: str, check: Callable[[], str], way_out: str) -> Result:
-    """Run a check and return its result, whatever the check raises.
+    """Run a check and return its result; an exception becomes a result, too.
 
-    If the check succeeds with warnings, the result is a warning. way_out: the hint if the error has none.
+    A successful check with warnings has the mark `warning`. way_out: the hint if the error has none.
     """
     with collected() as notices, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)

@@ -1,6 +1,6 @@
 """Tests whether the ranks of a run can communicate, and how fast.
 
-If this file is run as a program, it is a rank in the test.
+Run as a program, this file is one rank of the test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WAY_OUT = (
 
 
 def check_communication(run: ExaminedRun) -> str:
-    """Test communication among the ranks that a launcher started, or else among as many new processes."""
+    """Test communication among the launcher's ranks, or among new processes if there is no launcher."""
     device = "cpu" if run.args is None else str(run.args.device)
     if run.ranks == 1:
         return "one rank: none is needed"

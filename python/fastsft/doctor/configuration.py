@@ -34,7 +34,7 @@ def _check_training(args: TrainingArguments) -> None:
     check_trackers(args.report_to, args)
 
 
-# Further checks, by class of arguments, that a run makes before it reads data.
+# Checks that a run makes before it reads data, for each argument class.
 _EARLY: dict[type, Callable[[Any], None]] = {
     DataArguments: DataArguments.check_flags,
     TrainingArguments: _check_training,
@@ -49,7 +49,7 @@ def args_file() -> Path | None:
 
 
 def parse_argv(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all flag values, and for each given flag where it comes from.
+    """Return all flag values, and the source of each given flag.
 
     ValueError for unknown arguments; OSError if a --config file cannot be read.
     """
@@ -86,7 +86,7 @@ def check_configuration(run: ExaminedRun) -> str:
 def _resolved(kind: type[T], run: ExaminedRun, refusals: list[str]) -> T | None:
     """Return an instance of `kind` without the refused flags, and add errors to `refusals`.
 
-    None if an error names no given flag, so that it is unknown which flag to leave out.
+    None if an error names no given flag: the flag to leave out is then unknown.
     """
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     own = {name: run.values[name] for name in fields}
@@ -125,7 +125,7 @@ def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
 
 
 def _num_given(given: Mapping[str, str]) -> str:
-    """Return as text how many flags were given, such as `7 flags` or `7 flags, 3 of them in run.yaml,`."""
+    """Return the number of given flags as text, such as `7 flags` or `7 flags, 3 of them in run.yaml,`."""
     files = Counter(by for by in given.values() if by != COMMAND_LINE)
     of_files = "".join(f", {count} of them in {by}," for by, count in files.items())
     return f"{len(given)} flag{'' if len(given) == 1 else 's'}{of_files}"

@@ -81,7 +81,7 @@ def _label(run: ExaminedRun, flag: str, path: str) -> tuple[_C.LabelledData, boo
 
 
 def _heads(files: list[DataFile], run: ExaminedRun) -> list[tuple[Any, bool]]:
-    """Read the first records of each file until the time is over; only open the remaining files."""
+    """Read the first records of each file until the time limit; only open the files that remain."""
     heads, end = [], time.monotonic() + _SECONDS
     for file in files:
         if time.monotonic() < end:
@@ -115,7 +115,7 @@ _PART = re.compile(rb'"(?:[^"\\]|\\.?)*+(?:"|\Z)|[\[\]{},]', re.S)
 def head_of(file: DataFile, records: int, data_format: str = "auto") -> tuple[Any, bool]:
     """Return an input with a file's first `records` records, and whether these are all.
 
-    Positions in error messages are those in the file. DataError if the first 64 MiB contain no whole record.
+    Error messages have positions in the file. DataError if the first 64 MiB contain no whole record.
     """
     data, is_all = _read_head(open_reader(file), records, file.path)
     head = _C.DataInput(file.path, io.BytesIO(data).read, file.weight, MAX_RECORD_BYTES, data_format)

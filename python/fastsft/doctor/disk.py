@@ -89,7 +89,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def check_checkpoints(run: ExaminedRun) -> str:
-    """Describe what a run with these flags does with existing checkpoints."""
+    """Describe how a run with these flags treats existing checkpoints."""
     from fastsft import _C
 
     _place(run)
@@ -166,7 +166,7 @@ def _finished(folder: Path) -> str:
 
 
 def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
-    """Return the sizes that saved weights and a whole checkpoint have [bytes].
+    """Return the bytes of the saved weights, and the bytes of a whole checkpoint.
 
     NotCheckedError if the model could not be opened.
     """
@@ -242,7 +242,8 @@ def check_write_rate(run: ExaminedRun) -> str:
     with tempfile.TemporaryFile(dir=there, buffering=0) as file:
         while written < _TESTED_BYTES and time.monotonic() - start < _TESTED_SECONDS:
             written += file.write(_CHUNK)
-            os.fsync(file.fileno())  # after each block, because a single sync may take long on a slow disk
+            # syncs each block, because a single sync of all blocks may take long on a slow disk
+            os.fsync(file.fileno())
     rate = written / max(time.monotonic() - start, 1e-6)
     text = f"{size_text(written)} written and synced at {size_text(rate)}/s"
     try:

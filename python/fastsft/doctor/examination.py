@@ -1,6 +1,6 @@
 """Runs the checks of `fastsft doctor` in their order.
 
-If one raises, it has failed, and later checks still run.
+A check that raises has failed; later checks still run.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ OF_RUN: dict[str, tuple[Callable[[ExaminedRun], str], str]] = {
 
 
 def examine_installation(skip: Collection[str] = ()) -> Iterator[Result]:
-    """Yield each result from the installation's checks. skip: names of checks to leave out."""
+    """Yield the results of the installation's checks. skip: names of checks to leave out."""
     for name, (check, way_out) in OF_INSTALLATION.items():
         if name not in skip:
             yield examined(name, check, way_out)
 
 
 def examine_run(run: ExaminedRun, skip: Collection[str] = ()) -> Iterator[Result]:
-    """Yield each result from a run's checks. skip: names of checks to leave out.
+    """Yield the results of a run's checks. skip: names of checks to leave out.
 
-    If a launcher started several ranks, all of them call this, and the check of their communication comes
+    If a launcher started several ranks, all ranks must call this function, and the communication check comes
     first.
     """
     done: dict[str, Result] = {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
 
 _LEAST_PYTHON = (3, 11)
-_EXTRAS = {  # extra in pyproject.toml -> module, whose name is also the package's
+_EXTRAS = {  # extra in pyproject.toml -> module and package name
     "parquet": "pyarrow", "zstd": "zstandard", "tensorboard": "tensorboard", "wandb": "wandb",
     "mlflow": "mlflow", "plot": "matplotlib", "notebook": "ipykernel", "ray": "ray",
 }  # fmt: skip
@@ -86,7 +86,7 @@ def check_threads() -> str:
 
 
 def check_extras() -> str:
-    """List the optional packages that are installed, and those that are missing."""
+    """List the installed and the missing optional packages."""
     there = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
     absent = {name: module for name, module in _EXTRAS.items() if name not in there}
     install = f"; absent: {', '.join(absent)} (pip install {' '.join(absent.values())})" if absent else ""

@@ -183,9 +183,9 @@ def check_chat_template(run: ExaminedRun) -> str:
 
 
 def written_by(config: Mapping[str, Any]) -> str:
-    """Return which transformers wrote the configuration; "" if unknown.
+    """Return a text about the transformers release that wrote the configuration; "" if unknown.
 
-    The text is like `written by transformers 5.24.0, 4.57.6 is installed`.
+    For example: `written by transformers 5.24.0, 4.57.6 is installed`.
     """
     named, here = config.get("transformers_version"), transformers_version()
     if not isinstance(named, str) or not named:

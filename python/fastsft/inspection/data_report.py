@@ -126,9 +126,9 @@ def _native_rows(dataset: Sequence[Mapping[str, Any]], count: int) -> _C.TokenDa
 
 
 def _texts_between(native: _C.Tokenizer, ids: list[int], edges: list[int]) -> Iterator[str]:
-    """Yield the text between each two edges.
+    """Yield the text between each edge and the next edge.
 
-    The ids are decoded after a letter, because decoding drops a space at the beginning.
+    A letter is decoded before the ids, because decoding drops a space at the beginning.
     """
     letter = native.encode("a")
     before = native.decode(letter)

@@ -30,7 +30,7 @@ from fastsft.tokenizer.json_tokenizer import NO_LIMIT, byte_tokenizer
 from fastsft.tokenizer.tokenizer import Tokenizer
 from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 
-DEFAULT_MAX_LENGTH = 512  # TrainingArguments.model_max_length
+DEFAULT_MAX_LENGTH = 512  # default of TrainingArguments.model_max_length
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,8 +38,8 @@ class Inspection(InspectedData):
     """A data set as training would see it. A notebook shows the object as HTML; `print` shows text.
 
     records: the records that were chosen. report: _C.DataReport of the whole data set, with the numbers of
-    data_report.json. lengths: row counts by tokens. learned: row counts by targets. faults: errors
-    that would stop training (the first thousand of num_faults). num_matching: how many records match
+    data_report.json. lengths: row counts by token count. learned: row counts by target count. faults: errors
+    that would stop training (the first thousand of num_faults). num_matching: number of records that match
     `record` and `only`. unit: unit of lengths, "tokens", or "bytes" if no model was given.
     """
 
@@ -152,7 +152,8 @@ def prepare(
 ) -> InspectionSetup:
     """Return the setup with the labeller that training with these settings uses. ValueError as in training.
 
-    data: a value for --data_path, or records in memory. The tool template is used only if files have tools.
+    data: a value for --data_path, or records in memory. The model's chat template for tools is used only if
+    the data files have tools.
     """
     tokenizer = _tokenizer(model, model_max_length)
     settings = resolve_policy(settings, tokenizer)
@@ -188,7 +189,7 @@ def prepare_without_model(settings: LabelSettings) -> InspectionSetup:
 
 def _tokenizer(model: str | Path | Tokenizer, model_max_length: int | None) -> Tokenizer:
     if not isinstance(model, str | Path):
-        own = copy.copy(model)  # so that the caller's tokenizer keeps its settings
+        own = copy.copy(model)  # a copy, so that the caller's tokenizer keeps its settings
         if model_max_length is not None:
             own.model_max_length = model_max_length
         return own

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class InspectedToken:
     """A token in a row.
 
-    begin, end: the token's text is bytes [begin, end) of the row's text; they are empty for BOS at the front.
-    piece: the token's text in the vocabulary. is_learned: True if the token is a target. is_turn_end: True if
-    it is a stop token after a reply, and a target.
+    begin, end: the token's text is bytes [begin, end) of the row's text; the range is empty for a BOS token
+    at the front. piece: the token's text in the vocabulary. is_learned: True if the token is a target.
+    is_turn_end: True if the token is a stop token after a reply, and a target.
     """
 
     position: int
@@ -33,9 +33,9 @@ class InspectedToken:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a row's text whose tokens are all of one kind.
+    """A part of a row's text whose tokens are all of the same kind.
 
-    kind: "context", "learned", "end" (a stop token that is a target) or "cut" (beyond the longest row).
+    kind: "context", "learned", "end" (a stop token that is a target) or "cut" (beyond the row length limit).
     """
 
     text: bytes
@@ -61,8 +61,8 @@ class InspectedRecord:
 
     line, byte: the record's position in `file`. outcome: noted (kept unchanged), truncated, salvaged,
     unlabelled, dropped, excluded (has no row) or stopped (training would stop here). text: the model's input
-    in UTF-8, including the part that is cut; empty if there is no row. num_cut: number of tokens beyond the
-    longest row. messages: (role, text) as in the data.
+    in UTF-8, including the part that is cut; empty if there is no row. num_cut: number of tokens that are cut
+    because the row is too long. messages: (role, text) as in the data.
     """
 
     file: str
@@ -113,7 +113,7 @@ class InspectedRecord:
         return self.text[token.begin : token.end]
 
     def parts(self) -> Iterator[Part]:
-        """Yield the whole text in parts whose tokens are of one kind."""
+        """Yield the whole text, divided into parts whose tokens have the same kind."""
         for kind, group in groupby(self.tokens, _kind):
             members = list(group)
             yield Part(b"".join(map(self.bytes_of, members)), kind)
@@ -176,7 +176,7 @@ class InspectedData:
 
     @property
     def is_learnable(self) -> bool:
-        """True if training would start, because there are targets and no record stops the run."""
+        """True if training would start: there are targets, and no record stops the run."""
         return self.report.num_learned > 0 and self.num_faults == 0
 
     @property
@@ -190,7 +190,7 @@ class InspectedData:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The content of data_report.json for the data set, `faults`, model_max_length and padding_tokens.
+        """The data set's entry in data_report.json, with `faults`, model_max_length and padding_tokens added.
 
         Without a model, `unit` ("bytes") replaces model_max_length and padding_tokens.
         """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FRAME_HEIGHT = 640  # pixels
 _DOT = "\u00b7"
-_MOST_OF_A_CHARACTER = 8  # the most tokens that spell a character (four bytes) and its neighbours
+_MOST_OF_A_CHARACTER = 8  # the most tokens that are joined until their bytes are whole characters
 _KINDS = {"context": 0, "learned": 1, "end": 2}
 
 
@@ -160,7 +160,7 @@ def _kind(token: InspectedToken) -> int:
 
 
 def _pieces(record: InspectedRecord) -> Iterator[str | list[str]]:
-    """Yield the text of each token, or [its bytes in hex, text to show] if its bytes are not UTF-8 or empty.
+    """Yield each token's text, or [its bytes in hex, text to show] if the bytes are empty or not UTF-8.
 
     If a character consists of several tokens, the first token shows the character, and the others show a dot.
     """

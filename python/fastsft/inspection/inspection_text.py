@@ -51,7 +51,7 @@ def summary_text(inspection: InspectedData, *, colour: bool = False, width: int 
 
 
 def verdict(inspection: InspectedData) -> list[str]:
-    """Return lines with the reasons why training would stop or learn nothing; empty if there are none."""
+    """Return the reasons why training would stop or learn nothing, as lines; empty if there are none."""
     lines = []
     if inspection.num_faults:
         stopping = [fault for fault in inspection.faults if fault.always_stops]

@@ -1,4 +1,4 @@
-"""AdaptedModel: a frozen base model in the native engine with LoRA adapters, which are trained and saved."""
+"""AdaptedModel: a base model in the native engine, frozen, with LoRA adapters that are trained and saved."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class AdaptedModel(CausalLM):
-    """The base model `model` with adapters.
+    """The base model `model` with LoRA adapters.
 
-    values: initial tensors by the engine's names; None: adapters are initialized as by peft after
-    torch.manual_seed(seed). four_bits: linear weights of the base model's layers are stored in 4 bits
+    values: initial tensors by the engine's names. If None, the adapters are initialized as peft does it after
+    torch.manual_seed(seed). four_bits: True to store the linear weights in the base model's layers in 4 bits
     (QLoRA). ValueError if the settings match no module (targets.py).
     """
 
@@ -58,9 +58,11 @@ class AdaptedModel(CausalLM):
     def from_adapter(
         cls, model: CausalLM, adapter: AdapterDirectory, settings: LoraSettings, *, four_bits: bool = False
     ) -> AdaptedModel:
-        """Make a model that starts with a saved adapter's tensors. ValueError if they do not fit.
+        """Make a model that starts with a saved adapter's tensors.
 
-        settings: the adapter's, with `model` as base model.
+        ValueError if they do not fit the base model.
+
+        settings: the saved adapter's settings, with `model` as base model.
         """
         adapted = cls(model, settings, {}, four_bits=four_bits)
         adapted._convert(adapter)
@@ -71,10 +73,13 @@ class AdaptedModel(CausalLM):
         return adapted
 
     def _convert(self, adapter: AdapterDirectory) -> None:
-        """Convert tensors from another transformers release to the installed one's form."""
+        """Convert tensors that another transformers release saved to the installed release's form."""
 
     def _use_extra_tensors(self, adapter: AdapterDirectory) -> None:
-        """Use the adapter's frozen tensors instead of the base model's. ValueError for a tied head."""
+        """Use the frozen tensors in the adapter's file instead of the base model's.
+
+        ValueError for a tied head.
+        """
         replaced, tied = adapter.replaced(self.targets), self.tied_names()
         extra = {name: adapter.stored(name) for name in replaced}
         for name in tied:
@@ -88,7 +93,7 @@ class AdaptedModel(CausalLM):
         self._values |= extra
 
     def extra_tensors(self) -> Mapping[str, torch.Tensor]:
-        """Return the frozen tensors that are saved with the adapter, as they differ from the base model's."""
+        """Return the frozen tensors that differ from the base model's and are saved with the adapter."""
         return self._extra
 
     def broadcast_adapters(self) -> None:
@@ -107,7 +112,7 @@ class AdaptedModel(CausalLM):
 
     @property
     def initial(self) -> Mapping[str, torch.Tensor]:
-        """Initial values: trained tensors, and frozen tensors that replace the base model's."""
+        """Initial values for the trained tensors, and for frozen tensors that replace the base model's."""
         return self._values
 
     def load_weights(self, engine: _C.Engine) -> None:
@@ -133,14 +138,14 @@ class AdaptedModel(CausalLM):
         return adapter_bytes(self.targets, self.extra_tensors())
 
     def adapter_to_save(self) -> SavedAdapter:
-        """Return the trained tensors' current values, in every rank's memory. Collective."""
+        """Return the trained tensors' current values, copied to every rank's memory. Collective."""
         assert self.engine is not None  # a save follows `build`
         return SavedAdapter(
             self.settings, self.targets, self.engine.trained_parameters(), self.extra_tensors()
         )
 
     def adapter_from_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> SavedAdapter:
-        """Return the adapter that a script has gathered by peft's names.
+        """Return the adapter for a `state_dict` with peft's names, which a script has gathered.
 
         ValueError if a tensor is missing.
         """
@@ -149,7 +154,10 @@ class AdaptedModel(CausalLM):
         )
 
     def adapter_facts(self) -> dict[str, Any]:
-        """Return the adapter settings that a resumed run must share, beyond the unit layout."""
+        """Return the adapter settings that must not change when a run resumes.
+
+        The unit layout is checked apart.
+        """
         linears = [
             [adapter.module, adapter.rank, adapter.scale, *([adapter.parameter] if adapter.parameter else [])]
             for adapter in self.targets.adapters
@@ -162,7 +170,9 @@ class AdaptedModel(CausalLM):
         }
 
     def base_weights(self) -> str | None:
-        """Return the frozen weights' identity, which no checkpoint has; computed at the first call.
+        """Return the frozen weights' identity, which checkpoints do not contain.
+
+        Computed at the first call.
 
         None on ranks other than 0, and if files cannot be read.
         """
@@ -240,7 +250,7 @@ def frozen_dtype(*, four_bits: bool) -> str:
 
 
 def put_values(engine: _C.Engine, values: Mapping[str, torch.Tensor]) -> None:
-    """Set the engine's tensors from `values`, by the engine's names. Collective."""
+    """Set tensors in the engine. values: by the engine's names. Collective."""
     for name, value in values.items():
         engine.set_parameter(name, value)
     engine.publish()
@@ -267,7 +277,7 @@ def _some(names: Collection[str]) -> str:
 def initial_values(
     targets: Targets, seed: int, init_lora_weights: bool | str = True
 ) -> dict[str, torch.Tensor]:
-    """Return the float32 A and B for every adapter, as peft initializes them after `torch.manual_seed(seed)`.
+    """Return the float32 A and B of every adapter, as peft initializes them after `torch.manual_seed(seed)`.
 
     For each adapter, in module order, nn.Linear initializes A and B. Then A is drawn again (kaiming_uniform
     with a = sqrt(5), or for "gaussian" a normal distribution with standard deviation 1 / r), and B is set to

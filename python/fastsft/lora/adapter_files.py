@@ -1,6 +1,6 @@
 """Adapters in peft's format: adapter_config.json, and adapter_model.safetensors or .bin.
 
-In memory, tensors have the engine's names, which are the base model's; in the files they have peft's.
+In the files, tensors have peft's names. In memory they have the engine's names, which are the base model's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLED_NAME = "adapter_model.bin"
-# Frozen tensors that peft saves together with a head's adapter, or after the vocabulary was resized.
+# Frozen tensors that peft saves with the adapter if the head has an adapter, or if the vocabulary was
+# resized.
 EXTRA_TENSORS = ("lm_head.weight", "model.embed_tokens.weight")
 PREFIX = "base_model.model."
 _ADAPTER_PARTS = (".lora_A.weight", ".lora_B.weight")
@@ -38,8 +39,9 @@ _SHOWN = 3
 class AdapterDirectory:
     """A saved adapter, opened for reading.
 
-    settings: its LoraConfig. shapes: tensor shapes, by the engine's names. ValueError for a directory without
-    an adapter, for a LoraConfig that fastsft does not compute, and for names that are not peft's.
+    settings: the saved LoraConfig. shapes: tensor shapes, by the engine's names. ValueError for a directory
+    without an adapter, for a LoraConfig that fastsft does not compute, and for tensor names that are not
+    peft's.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -95,7 +97,9 @@ class AdapterDirectory:
         return [(entry.name, tuple(entry.shape)) for entry in self._content.tensors]
 
     def check(self, targets: Targets) -> None:
-        """Raise ValueError unless the file has exactly the tensors in `targets`, or also EXTRA_TENSORS."""
+        """Raise ValueError unless the file has the tensors in `targets`, and besides at most
+        EXTRA_TENSORS.
+        """
         expected = targets.shapes()
         missing = [name for name in expected if name not in self.shapes]
         unknown = [name for name in self.shapes if name not in expected and name not in EXTRA_TENSORS]
@@ -112,14 +116,14 @@ class AdapterDirectory:
                 )
 
     def replaced(self, targets: Targets) -> list[str]:
-        """Return the names of the directory's frozen tensors, which replace the base model's."""
+        """Return the frozen tensors' names in the file, which replace the base model's."""
         expected = targets.shapes()
         return [name for name in self.shapes if name not in expected]
 
     def check_replaced(self, targets: Targets, base: Mapping[str, Sequence[int]], where: str) -> None:
-        """Raise ValueError if the frozen tensors do not fit the base model.
+        """Raise ValueError if the frozen tensors in the file do not have the base model's shapes.
 
-        base: the base model's shapes. where: its name, for the message.
+        base: the base model's shapes, by name. where: the base model's name, for the message.
         """
         for name in self.replaced(targets):
             if name in base and tuple(base[name]) != self.shapes[name]:
@@ -153,7 +157,10 @@ class AdapterDirectory:
 
 
 def _release_hint(names: Iterable[str], targets: Targets) -> str:
-    """Return a hint for a message about expert adapters that do not fit; else an empty string."""
+    """Return a hint for the error message if the adapters are of experts; else "".
+
+    Transformers releases differ in the layers of experts.
+    """
     has_experts = any(adapter.experts for adapter in targets.adapters)
     if not has_experts and not any(".experts." in name for name in names):
         return ""
@@ -178,8 +185,10 @@ def write_adapter(
     """Write adapter_model.safetensors and adapter_config.json, and sync them to disk. Return their digests.
 
     values: all trained tensors by the engine's names; written in float32. extra: frozen tensors that differ
-    from the base model's; written in their own dtypes. If several keys in a pattern match a module, the
-    pattern is written with a key per module, because JSON files sort keys and the first match counts.
+    from the base model's; written in their own dtypes.
+
+    If several keys in a rank or alpha pattern match a module, the pattern is written with one key for each
+    module: JSON files sort keys, and peft uses the first key that matches.
     """
     from fastsft import _C
 
@@ -198,10 +207,10 @@ def write_adapter(
 
 
 def name_in_file(name: str, targets: Targets) -> str:
-    """Return a tensor's name in peft's files: `base_model.model.model...q_proj.lora_A.weight`.
+    """Return a tensor's name in peft's files, such as `base_model.model.model...q_proj.lora_A.weight`.
 
-    peft wraps a module with an adapter, which becomes the wrapper's `base_layer`; with several adapters,
-    wrappers are nested.
+    peft replaces an adapted module with a wrapper that holds the module as `base_layer`. A module with
+    several adapters has nested wrappers.
     """
     module, _, parameter = name.rpartition(".")
     layers = sum(module == adapter.layer for adapter in targets.adapters)
@@ -209,7 +218,7 @@ def name_in_file(name: str, targets: Targets) -> str:
 
 
 def name_in_engine(name: str) -> str | None:
-    """Return the engine's name for a name in peft's files; None for other names."""
+    """Return the engine's name for a name in peft's files; None for a name without peft's prefix."""
     if not name.startswith(PREFIX):
         return None
     return without_layers(name.removeprefix(PREFIX))
@@ -222,9 +231,9 @@ def is_adapter(name: str) -> bool:
 
 @dataclass(frozen=True)
 class SavedAdapter:
-    """A LoRA run's tensors at a save, by the engine's names, in host memory.
+    """A LoRA run's trained tensors when it is saved, by the engine's names, in host memory.
 
-    values: trained tensors, in float32. extra: frozen tensors that differ from the named base model's.
+    values: trained tensors, in float32. extra: frozen tensors that differ from the base model's.
     """
 
     settings: LoraSettings
@@ -238,7 +247,7 @@ class SavedAdapter:
 
 
 def adapter_bytes(targets: Targets, extra: Mapping[str, torch.Tensor]) -> int:
-    """Return an adapter's file size in bytes, with an allowance for headers."""
+    """Return the size in bytes of an adapter's files, including an upper bound for their headers."""
     elements = sum(map(math.prod, targets.shapes().values()))
     extra_bytes = sum(value.numel() * value.element_size() for value in extra.values())
     return 4 * elements + int(extra_bytes) + _HEADER_BYTES

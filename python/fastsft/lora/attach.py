@@ -1,7 +1,7 @@
-"""LoRA adapters for a model: by a run's flags, from a saved adapter, from a LoraConfig or in a PeftModel.
+"""Attaches LoRA adapters to a model: by flags, from a saved adapter, from a LoraConfig or in a PeftModel.
 
-AdaptedModel trains adapters in the native engine, GenericAdaptedModel peft's modules in the generic engine,
-and GivenPeftModel a script's own PeftModel.
+AdaptedModel trains adapters in the native engine. GenericAdaptedModel trains peft's modules in the generic
+engine. GivenPeftModel trains a script's own PeftModel.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def open_model(
     *,
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """Open a directory or hub model and attach adapters by the flags.
+    """Open a directory or a hub model, and attach adapters by the flags.
 
-    seed: seeds new adapters; in FastChat they depend on how the script has seeded torch. engine: --engine's
-    value. ValueError as in engine_choice.open_model and with_adapters.
+    seed: initializes new adapters; in FastChat, the script's own torch seed does. engine: the --engine value.
+    ValueError as in engine_choice.open_model and with_adapters.
     """
     opened = engine_choice.open_model(
         name, cache_dir=cache_dir, engine=engine, trust_remote_code=trust_remote_code
@@ -64,7 +64,7 @@ def open_model(
 def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 42) -> CausalLM:
     """Attach adapters to `model` by the flags. ValueError for wrong flags.
 
-    name: the name by which the model was opened.
+    name: the directory or hub name from which the model was opened.
     """
     if not lora.lora:
         return model
@@ -86,7 +86,7 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
 def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
     """Return `settings` with `name` as base model.
 
-    If they name another model, a notice that begins with `about` says so.
+    If `settings` names another base model, print a notice that begins with `about`.
     """
     if settings.base_model is not None and not _is_same_model(settings.base_model, name):
         tell(f"{about} {settings.base_model}, and goes on over {name}")
@@ -94,7 +94,7 @@ def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
 
 
 def _is_same_model(one: str, other: str) -> bool:
-    """Return True if the names are equal, or are two names for one directory."""
+    """Return True if both names are equal, or name one directory."""
     first, second = Path(one).expanduser(), Path(other).expanduser()
     return one == other or (first.is_dir() and second.is_dir() and first.samefile(second))
 
@@ -102,7 +102,7 @@ def _is_same_model(one: str, other: str) -> bool:
 def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
     """Return a saved adapter's targets in the base model `model`.
 
-    ValueError if its settings match no module, or if its tensors do not fit these targets.
+    ValueError if the adapter's settings match no module, or if its tensors do not fit these targets.
     """
     targets = _targets(model, adapter)
     adapter.check(targets)
@@ -120,7 +120,7 @@ def _targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
 
 
 def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
-    """Return the class for `model` with adapters, according to its engine."""
+    """Return the class that trains adapters on `model` in the model's engine."""
     if model.engine_kind == "native":
         return AdaptedModel
     from fastsft.lora.generic_model import GenericAdaptedModel
@@ -129,9 +129,10 @@ def adapted_kind(model: CausalLM) -> type[AdaptedModel]:
 
 
 def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSettings:
-    """Return the settings that LoRA's flags ask for, as FastChat's train_lora.py makes its LoraConfig.
+    """Convert the LoRA flags to settings, as FastChat's train_lora.py makes its LoraConfig.
 
-    base_model: the base model's name, recorded for readers. ValueError, naming the flag, for wrong values.
+    base_model: the base model's name, recorded for people who read the file. ValueError, naming the flag, for
+    wrong values.
     """
     values: dict[str, Any] = {field: _setting(getattr(args, flag)) for flag, field in _FIELDS.items()}
     try:
@@ -143,7 +144,7 @@ def requested_settings(args: LoraArguments, base_model: str | None) -> LoraSetti
 
 
 def check_same_settings(args: LoraArguments, saved: LoraSettings) -> None:
-    """Raise ValueError if a given flag differs from --lora_weight_path's adapter."""
+    """Raise ValueError if a flag on the command line contradicts the adapter of --lora_weight_path."""
     settings = requested_settings(args, None)
     for flag, field in _FIELDS.items():
         requested, expected = getattr(settings, field), getattr(saved, field)
@@ -174,13 +175,13 @@ def _shown(value: object) -> str:
 def as_trained_model(
     model: object, peft_config: object = None, seed: int = 42, engine: str = "auto"
 ) -> CausalLM:
-    """Wrap a Trainer's `model` for training.
+    """Wrap a Trainer's `model` argument for training.
 
     model: a PeftModel, whose adapters are trained; a LoraConfig, whose base model is opened; or anything that
     `as_model` accepts.
-    peft_config: a LoraConfig for new adapters. On a transformers object peft makes and initializes them; on a
-    directory they are initialized from `seed`.
-    engine: --engine's value; a transformers object with adapters needs the native engine.
+    peft_config: a LoraConfig for new adapters. On a transformers object, peft makes and initializes the
+    adapters. On a directory, they are initialized from `seed`.
+    engine: the --engine value; a transformers object with adapters needs the native engine.
 
     ValueError if both arguments bring adapters, and for a LoraConfig that fastsft does not compute.
     """
@@ -210,7 +211,7 @@ def as_trained_model(
 
 
 def _is_of_transformers(model: object) -> TypeGuard[PreTrainedModel]:
-    """Return True for a transformers module, which unlike fastsft's models has no `build`."""
+    """Return True for a transformers module, which has no `build` method, unlike fastsft's models."""
     return hasattr(model, "named_parameters") and not hasattr(model, "build")
 
 
@@ -247,7 +248,7 @@ def _from_config(config: PeftConfig, peft_config: object, seed: int, engine: str
 def _with_adapters(model: object, settings: LoraSettings, seed: int, given: object) -> AdaptedModel:
     """Attach new adapters to `model`.
 
-    given: the script's argument from which `model` was opened, perhaps a name.
+    given: the script's argument from which `model` was opened: a name or an object.
     """
     if not isinstance(model, CausalLM) or model.engine is not None:
         raise ValueError(

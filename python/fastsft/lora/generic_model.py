@@ -1,4 +1,4 @@
-"""GenericAdaptedModel: adapters in the generic engine, as peft's modules over the engine's units."""
+"""GenericAdaptedModel: LoRA adapters in the generic engine, which are peft's own modules."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
         return self._base.why_padded
 
     def activation_sizes(self, dtype: str) -> ActivationSizes:
-        """Return the base model's sizes, and elements of experts to which peft adds adapters in each pass."""
+        """Return the base model's sizes, with the adapted experts' weights added.
+
+        peft adds the adapters to those weights in each pass, which needs memory for the sums.
+        """
         summed = dict.fromkeys((unit.name for unit in self._meta.units[1:]), 0)
         for adapter in self.targets.adapters:
             for unit in summed:
@@ -70,7 +73,7 @@ class GenericAdaptedModel(AdaptedModel, GenericCausalLM):
 
 
 def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel:
-    """Make peft wrap the modules of `model`, on the meta device, that `settings` name.
+    """Wrap the modules of `model` that `settings` name with peft. The model is on the meta device.
 
     ValueError if peft is not installed, for settings that peft rejects, and for modules_to_save.
     """
@@ -88,7 +91,8 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
     fields = {**settings.to_config(), "init_lora_weights": False, "inference_mode": False}
     fields.pop("peft_type")
     try:
-        with warnings.catch_warnings():  # about transposed weights (Conv1D), which peft corrects itself
+        # The warnings are about transposed weights (Conv1D), which peft handles itself.
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             wrapped = get_peft_model(model, LoraConfig(**fields), low_cpu_mem_usage=True)
     except (ValueError, TypeError, KeyError) as error:
@@ -107,7 +111,7 @@ def with_peft(model: PreTrainedModel, settings: LoraSettings) -> PreTrainedModel
 
 
 def find_generic_targets(model: GenericCausalLM, adapter: AdapterDirectory) -> Targets:
-    """Return the targets of `adapter` in `model`; convert its tensors to the installed transformers."""
+    """Return the targets of `adapter` in `model`, and convert its tensors for the installed transformers."""
     settings = adapter.settings
     targets = read_targets(with_peft(model._empty(torch.float32), settings), settings)
     convert_expert_adapters(adapter, model, targets)
@@ -115,9 +119,9 @@ def find_generic_targets(model: GenericCausalLM, adapter: AdapterDirectory) -> T
 
 
 def read_targets(model: torch.nn.Module, settings: LoraSettings) -> Targets:
-    """Return the targets of a model from `with_peft`.
+    """Return the targets in a model that `with_peft` has wrapped.
 
-    ValueError for adapters of embeddings or convolutions.
+    ValueError for adapters on embeddings or convolutions.
     """
     from peft.tuners.lora.layer import LoraLayer
 
@@ -128,7 +132,7 @@ def read_targets(model: torch.nn.Module, settings: LoraSettings) -> Targets:
         adapter = _adapter(model, name, layer)
         if adapter.parameter is None:
             linears.append(adapter)
-        else:  # the innermost wrapper first, as peft wraps them
+        else:  # prepended, so that the innermost wrapper comes first, the order in which peft wraps
             parameters.setdefault(adapter.layer, []).insert(0, adapter)
     adapters = [*linears, *(adapter for nested in parameters.values() for adapter in nested)]
     trained = {
@@ -140,7 +144,7 @@ def read_targets(model: torch.nn.Module, settings: LoraSettings) -> Targets:
 
 
 def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
-    """Describe the adapter of peft's `layer`. ValueError if it adapts neither a linear nor a parameter."""
+    """Describe the adapter in peft's `layer`. ValueError unless it adapts a linear layer or a parameter."""
     base = cast("torch.nn.Module", layer.get_base_layer())
     if problem := _why_not_trained(layer, base):
         raise ValueError(
@@ -162,7 +166,7 @@ def _adapter(model: torch.nn.Module, name: str, layer: LoraLayer) -> Adapter:
 
 
 def _why_not_trained(layer: LoraLayer, base: torch.nn.Module) -> str | None:
-    """Return why peft's `layer` around `base` cannot be trained; None if it can."""
+    """Return why the adapter in peft's `layer` around `base` cannot be trained; None if it can."""
     kind = type(layer).__name__
     if kind not in ("Linear", "ParamWrapper") or isinstance(base, torch.nn.Embedding):
         return "whose weights are no linear layer"
@@ -174,7 +178,10 @@ def _why_not_trained(layer: LoraLayer, base: torch.nn.Module) -> str | None:
 
 
 def _gives_tensor(linear: torch.nn.Module) -> bool:
-    """Return False for a router that is a linear layer, but returns weights and expert indices."""
+    """Return True if the layer returns one tensor.
+
+    Some routers are linear layers, but return weights and expert indices.
+    """
     if type(linear).forward is torch.nn.Linear.forward or not isinstance(linear, torch.nn.Linear):
         return True
     try:
@@ -194,7 +201,7 @@ def _warn_of_unmatched(settings: LoraSettings, targets: Targets) -> None:
 
 
 def _with_converted_targets(model: torch.nn.Module, settings: LoraSettings) -> LoraSettings:
-    """Return `settings` with targets, ranks and alphas as peft makes them for transformers 5's experts."""
+    """Return `settings` with targets, ranks and alphas as peft converts them for transformers 5's experts."""
     config = cast("Any", model).peft_config[_NAME]
     if not getattr(config, "target_parameters", None):
         return settings
@@ -209,12 +216,12 @@ def _with_converted_targets(model: torch.nn.Module, settings: LoraSettings) -> L
 
 
 def _adaptable(model: torch.nn.Module) -> str:
-    """Return the flag that names all linear layers but the head."""
+    """Return the flag that targets all linear layers except the head."""
     return f"--lora_target_modules {' '.join(name for name in _linears(model) if name != HEAD)}"
 
 
 def _linears(model: torch.nn.Module) -> list[str]:
-    """Return the last parts of linear layers' names, each once, without peft's wrappers."""
+    """Return the last parts of the linear layers' names, without duplicates and without peft's wrappers."""
     endings: dict[str, None] = {}
     for name, module in model.named_modules():
         is_linear = isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
@@ -224,9 +231,9 @@ def _linears(model: torch.nn.Module) -> list[str]:
 
 
 def convert_expert_adapters(adapter: AdapterDirectory, model: GenericCausalLM, targets: Targets) -> None:
-    """Join an adapter's tensors of single experts (transformers 4), as transformers 5 has them.
+    """Join an adapter's tensors for single experts (transformers 4) to one tensor for all (transformers 5).
 
-    The rules are peft's. Source: set_peft_model_state_dict of peft.
+    The joined tensors are peft's. Source: set_peft_model_state_dict of peft.
     """
     joined = [name for target in targets.adapters if target.experts for name in target.shapes()]
     if all(name in adapter.shapes for name in joined):
@@ -240,6 +247,6 @@ def convert_expert_adapters(adapter: AdapterDirectory, model: GenericCausalLM, t
         return
     try:
         tensors = convert(model._empty(torch.float32), LoraConfig(), adapter.tensors())
-    except (ValueError, RuntimeError, KeyError):  # ranks differ; AdapterDirectory.check raises the error
+    except (ValueError, RuntimeError, KeyError):  # AdapterDirectory.check raises the error
         return
     adapter.replace(tensors)

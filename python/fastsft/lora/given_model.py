@@ -1,4 +1,4 @@
-"""GivenPeftModel: a script's PeftModel as a Trainer's model; it gets the trained adapters back."""
+"""GivenPeftModel: a PeftModel that a script gives to a Trainer, and that gets the trained adapters back."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class GivenPeftModel(LiveHooks, AdaptedModel):
     """A PeftModel around a transformers model of a native family.
 
-    The engine trains float32 copies of the adapters, over a copy of the base model; `copy_to_module` writes
-    them into the module, in its dtype. ValueError if adapters differ from their LoraConfig, and as in
-    LoadedModel for the base model.
+    The engine trains float32 copies of the adapters, over a copy of the base model. `copy_to_module` writes
+    the trained adapters into the module, in the module's dtype. ValueError if adapters differ from their
+    LoraConfig, and as in LoadedModel for the base model.
     """
 
     module: PeftModel
@@ -59,10 +59,10 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self._resized = self._find_resized()
 
     def _find_resized(self) -> list[str]:
-        """Return head and embedding, if frozen, in case the vocabulary was resized.
+        """Return the names of head and embedding that are frozen, if the vocabulary was resized.
 
-        It was if its size differs from that of the base model which the LoraConfig names. Empty if that model
-        is not known. Source: peft's save_embedding_layers="auto".
+        The vocabulary was resized if its size differs from that in the base model named by the LoraConfig.
+        Empty if that base model is not known. Source: peft's save_embedding_layers="auto".
         """
         size = vocabulary_of(self.settings.base_model)
         if size is None or size == self.vocab_size():
@@ -80,7 +80,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
 
         def __getattr__(self, name: str) -> Any:
             """Return the module's attribute."""
-            if name in ("module", "_base"):  # in __init__, before they are set
+            if name in ("module", "_base"):  # in __init__, before these attributes are set
                 raise AttributeError(name)
             return getattr(self.module, name)
 
@@ -97,7 +97,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         return self._base.engine_config()
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Raise ValueError for changes with which the module computes something else than the engine."""
+        """Raise ValueError if the module was changed so that it computes something else than the engine."""
         check_modules(self.module, settings_of(self.module), self.targets)
         refuse(list(hooks_of(self.module)), caller)
         self._base.engine = self.engine
@@ -117,7 +117,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
 
     def broadcast_adapters(self) -> None:
         """Broadcast rank 0's adapters to all ranks and their modules, as DDP does. Collective."""
-        self._is_drawn = True  # peft drew them, or they were loaded on every rank
+        self._is_drawn = True  # The values come from peft or from files, and may differ between ranks.
         super().broadcast_adapters()
         write_values(self.module, self._values)
 
@@ -128,14 +128,14 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self._weights = tensor_digests(self._named())
 
     def base_weights(self) -> str | None:
-        """Return the identity of all frozen values, on every rank."""
+        """Return the identity for all frozen values, on every rank."""
         return self._identity_without(self.extra_tensors())
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
         """Return `base_weights` without the frozen tensors that the adapter in `directory` contains.
 
-        These may differ from `extra_tensors`, which depend on whether the named base model is found; older
-        versions saved no such tensors. ValueError if there is no adapter.
+        They may differ from `extra_tensors`: these depend on whether the named base model is found, and older
+        fastsft versions saved none. ValueError if there is no adapter.
         """
         return self._identity_without(AdapterDirectory(directory).replaced(self.targets))
 
@@ -173,7 +173,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         return [name for name in now if now[name] != self._weights.get(name)]
 
     def load_changed_weights(self) -> bool:
-        """Load weights that a script has changed; return True if there were any. Collective.
+        """Load weights that a script has changed; return True if any had changed. Collective.
 
         ValueError if a rank has changed weights and there are several ranks.
         """
@@ -214,7 +214,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
         self.engine_owns_weights = False
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all trained tensors, with changes by scripts, by peft's names, in float32. Collective."""
+        """Return all trained tensors in float32, by peft's names, with a script's changes. Collective."""
         self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
@@ -226,7 +226,7 @@ class GivenPeftModel(LiveHooks, AdaptedModel):
 
 
 def vocabulary_of(base: str | None) -> int | None:
-    """Return vocab_size of a directory or cached hub model; None if it is not known."""
+    """Return vocab_size for a directory or a cached hub model; None if it is not known."""
     try:
         size = model_config(_cached(base)).get("vocab_size") if base else None
     except (ValueError, OSError):
@@ -235,7 +235,10 @@ def vocabulary_of(base: str | None) -> int | None:
 
 
 def _cached(base: str) -> str:
-    """Return the cached config.json of a hub model, else `base`."""
+    """Return the path of a hub model's cached config.json.
+
+    A directory, or a model without a cache, stays `base`.
+    """
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -243,13 +246,13 @@ def _cached(base: str) -> str:
         return base
     try:
         cached = huggingface_hub.try_to_load_from_cache(base, "config.json")
-    except errors.HFValidationError:  # a path
+    except errors.HFValidationError:  # `base` is a path
         return base
     return cached if isinstance(cached, str) else base
 
 
 def _check_family(module: PeftModel) -> None:
-    """Raise ValueError if the native engine does not compute the base model's family."""
+    """Raise ValueError if the native engine does not support the base model's family."""
     base = module.get_base_model()
     model_type = getattr(getattr(base, "config", None), "model_type", None)
     if model_type is not None and not is_native({"model_type": model_type}):

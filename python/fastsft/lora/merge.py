@@ -1,6 +1,6 @@
-"""Merges an adapter into its base model, on disk or for a chat: W + scale B A, rounded once.
+"""Merges an adapter into its base model, on disk or for a chat.
 
-The sum is computed in float32.
+The merged weight is W + scale B A, computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def merge_adapter(
     max_shard_size: int = 5_000_000_000,
     replaces: Replaces | None = None,
 ) -> Converted:
-    """Write the base model with the adapter merged into it to the directory `target`, tensor by tensor.
+    """Write the merged model, which is the base model with the adapter's changes, to the directory `target`.
 
-    base: model directory or hub name; None: the base model that adapter_config.json names.
+    base: model directory or hub name; None for the base model that adapter_config.json names.
     dtype: float32, bfloat16 or float16; None keeps each tensor's dtype.
     max_shard_size, replaces: as in convert_model.
 
-    The tokenizer, with the trained chat template, is the adapter's if its directory has one, else the base
-    model's. Configuration and licence are the base model's. ValueError if the adapter does not fit the base
-    model, and as in convert_model.
+    Tensors are merged one after the other, to save memory. The tokenizer, with the trained chat template,
+    comes from the adapter's directory if it has one, else from the base model. Configuration and licence are
+    the base model's. ValueError if the adapter does not fit the base model, and as in convert_model.
     """
     merged = MergedModel.open(adapter, base)
     return convert_model(
@@ -56,7 +56,7 @@ def merge_adapter(
 
 
 class MergedModel:
-    """A base model, in the directory `source`, and an adapter; `merged` merges one tensor."""
+    """An adapter and its base model, whose directory is `source`. `merged` merges one tensor."""
 
     def __init__(self, adapter: AdapterDirectory, source: Path) -> None:
         model = open_model(str(source))
@@ -84,10 +84,10 @@ class MergedModel:
         return self._adapter.directory if own else self.source
 
     def merged(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """Return the merged value of a base model's tensor; float32 or float64 if it changes.
+        """Return the merged value for a base model's tensor. A changed tensor is float32 or float64.
 
-        name: the tensor's name in the base model's files, or in memory. ValueError if the shape in the
-        adapter differs.
+        name: the tensor's name in the base model's files or in memory. ValueError if the adapter has another
+        shape.
         """
         name = self._names.get(name, name)
         if name in self._whole:
@@ -110,14 +110,15 @@ def merged_weight(
 ) -> torch.Tensor:
     """Return `weight` + scale * b a, in float64 if `weight` is float64, else in float32.
 
-    weight: the adapted weight, or a part of it that begins at element `first` of the flat weight. Source:
+    weight: the adapted weight, or a part that begins at element `first` in the flat weight. Source:
     get_delta_weight and merge of peft's Linear and ParamWrapper.
     """
     import torch
 
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
     experts, size = adapter.experts or 1, adapter.inputs * adapter.outputs
-    begin, end = first // size, -(-(first + weight.numel()) // size)  # first and last + 1 expert in `weight`
+    # The experts in `weight`, from `begin` up to but not including `end`.
+    begin, end = first // size, -(-(first + weight.numel()) // size)
     expert_a = a.float().reshape(experts, adapter.rank, adapter.inputs)[begin:end]
     expert_b = b.float().reshape(adapter.outputs, adapter.rank, experts)[..., begin:end].permute(2, 0, 1)
     delta = (expert_b @ expert_a) * adapter.scale
@@ -140,9 +141,10 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
 
 
 def _first_elements(adapter: Adapter, model: CausalLM) -> dict[str, int]:
-    """Map tensors of the adapted weight, by name in memory and files, to their first elements in it.
+    """Map the tensors that hold the adapted weight to their first element's index in the flat weight.
 
-    ValueError if the files split a linear's weight into several tensors, or join it with others.
+    The keys are names in memory and in files. ValueError if the files split a linear layer's weight into
+    several tensors, or join it with other weights.
     """
     import torch
 

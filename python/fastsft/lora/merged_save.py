@@ -1,4 +1,4 @@
-"""`--save_merged`: the merged model, written next to the adapter at the end of a run."""
+"""Writes the merged model next to the adapter at the end of a run (`--save_merged`)."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 FOLDER = "merged"
-# The record next to the folder has the digest of the manifest that --save_merged wrote. Until the new model
-# is in place, it also has the digest of the manifest before.
+# The record file next to the folder holds the digest of the manifest that --save_merged wrote. While the new
+# model replaces an earlier one, the record holds the earlier manifest's digest, too.
 _RECORD, _KEY, _BEFORE = ".fastsft-merged.json", "manifest", "before"
 
 
 def check_merged_path(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
-    """Raise ValueError, before training, if --save_merged could not write its folder or could not merge.
+    """Raise ValueError, before training, if --save_merged cannot write its folder or cannot merge.
 
-    At the end, an earlier model of --save_merged is replaced, and another model by fastsft is archived. The
-    source of the run is never overwritten: ValueError.
+    At the end of the run, --save_merged replaces the model that it wrote earlier, and archives another model
+    that fastsft wrote. ValueError if the folder is the model from which the run starts.
     """
     merged = Path(output_dir or ".") / FOLDER
     if not lora.save_merged:
@@ -60,7 +60,7 @@ def check_merged_path(output_dir: str | Path | None, lora: LoraArguments, model:
 
 
 def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) -> int:
-    """Return the bytes that --save_merged will write; 0 without the flag."""
+    """Return the bytes that --save_merged will write; 0 if the flag is off."""
     if not lora.save_merged:
         return 0
     dtype = model.weights_dtype() if args.save_dtype == "auto" else args.save_dtype
@@ -70,7 +70,7 @@ def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) 
 class MergingTrainer(Protocol):
     """The Trainer attributes that `save_merged` reads.
 
-    A protocol, because the trainer imports this package.
+    A protocol, because the trainer package imports this package.
     """
 
     @property
@@ -82,15 +82,15 @@ class MergingTrainer(Protocol):
 
 
 class Phases(Protocol):
-    """A display for a run's phases."""
+    """A display that shows which phase a run is in."""
 
     def phase(self, name: str, detail: str, /) -> AbstractContextManager[object]: ...
 
 
 def save_merged(trainer: MergingTrainer) -> Path:
-    """Merge the adapter in `output_dir` into its base model, on the ranks that write. Collective.
+    """Merge the adapter in `output_dir` into its base model, on the ranks that write files. Collective.
 
-    Return the directory of the merged model. ValueError as in `merge_adapter`.
+    Return the merged model's directory. ValueError as in `merge_adapter`.
     """
     folder = Path(trainer.args.output_dir or ".")
     with trainer.progress.phase("merging", f"the model to {folder / FOLDER}"):
@@ -99,7 +99,7 @@ def save_merged(trainer: MergingTrainer) -> Path:
 
 
 def merge_finished(args: TrainingArguments, lora: LoraArguments, model: CausalLM) -> None:
-    """Write the merged model of an already finished run, unless it is up to date. Collective.
+    """Write the merged model for a run that has already finished, unless it is up to date. Collective.
 
     ValueError as in `check_merged_path`.
     """
@@ -111,7 +111,7 @@ def merge_finished(args: TrainingArguments, lora: LoraArguments, model: CausalLM
 
 
 def _merge(args: TrainingArguments, model: CausalLM, is_needed: Callable[[], bool]) -> None:
-    """Merge on the ranks that write if `is_needed()` there, with a notice. Collective."""
+    """Merge if `is_needed()`, on the ranks that write files, and print a notice. Collective."""
     from fastsft import _C
 
     folder = Path(args.output_dir or ".")
@@ -154,18 +154,21 @@ def _digest(folder: Path) -> Digest:
 
 
 def _note(folder: Path, manifest: str) -> None:
-    """Record the new model's manifest.json before the model is in place, as a run may end at any moment."""
+    """Record the digest of the new model's manifest.json before the new model replaces the earlier one.
+
+    The run may be killed at any moment, and the record must fit whichever model is in the folder.
+    """
     before = {_BEFORE: _digest(folder)} if os.path.lexists(folder / FOLDER) else {}
     text = json.dumps({_KEY: digest_of(manifest.encode()), **before})
     replace_file(folder / _RECORD, text + "\n")
 
 
 def _is_own(folder: Path) -> bool:
-    """Return True if --save_merged wrote the merged model; `fastsft convert` writes similar models."""
+    """Return True if --save_merged wrote the merged model, rather than for example `fastsft convert`."""
     try:
         record = read_json_object(folder / _RECORD)
         return list(_digest(folder)) in (record.get(_KEY), record.get(_BEFORE))
-    except ValueError:  # or no record: older versions did not write one
+    except ValueError:  # also if there is no record, which older versions did not write
         return False
 
 

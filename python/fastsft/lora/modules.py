@@ -1,4 +1,4 @@
-"""The modules of a native family in the order of transformers' `named_modules`, from config.json."""
+"""Lists a native family's modules from config.json, in the order of transformers' `named_modules`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PREFIX = "model.layers."
 
 @dataclass(frozen=True)
 class Module:
-    """A module.
+    """A module's name and parameters.
 
-    parameters: shapes of the module's own parameters, by name; a linear's weight is [outputs, inputs].
+    parameters: the module's own parameter shapes, by name; a linear layer's weight is [outputs, inputs].
     """
 
     name: str
@@ -33,19 +33,19 @@ class Module:
 
     @property
     def inputs(self) -> int:
-        """Input size of a linear layer."""
+        """A linear layer's input size."""
         return self.parameters["weight"][1]
 
     @property
     def outputs(self) -> int:
-        """Output size of a linear layer."""
+        """A linear layer's output size."""
         return self.parameters["weight"][0]
 
 
 def modules_of(config: Mapping[str, Any]) -> list[Module]:
-    """Return all modules for a config.json; a tied head has the embedding's shape.
+    """Return all modules in the model with this config.json. A tied head has the embedding's shape.
 
-    ValueError for a configuration that the native engine does not compute.
+    ValueError for a configuration that the native engine does not support.
     """
     from fastsft import _C
 
@@ -72,7 +72,7 @@ def _names(own: Mapping[str, Any], *, has_local_rotation: bool) -> list[str]:
 def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
     attention = [f"{layer}.self_attn.{name}" for name in _ATTENTION]
     mlp = [f"{layer}.mlp.{name}" for name in _MLP]
-    is_fused = f"{layer}.self_attn.qkv_proj" in own  # Phi-3, which also has other names
+    is_fused = f"{layer}.self_attn.qkv_proj" in own  # Phi-3, which names some modules differently
     return [
         layer,
         f"{layer}.self_attn",

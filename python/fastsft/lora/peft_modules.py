@@ -1,6 +1,7 @@
 """Access to a script's PeftModel: its settings, its adapters by name, and its base model.
 
-The file also has the functions of FastChat's train_lora.py by which scripts gather an adapter.
+The file also has the functions with which FastChat's train_lora.py gathers an adapter, for scripts that
+import them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def is_peft_model(model: object) -> TypeGuard[PeftModel]:
 
 
 def settings_of(model: PeftModel) -> LoraSettings:
-    """Return the LoraConfig of a PeftModel. ValueError unless it has one LoRA adapter and a known class."""
+    """Return a PeftModel's LoraConfig. ValueError unless it has one LoRA adapter and a known class."""
     kind = type(model)
     if kind.__name__ not in _KINDS or kind.__module__ != "peft.peft_model":
         raise ValueError(
@@ -56,7 +57,7 @@ def settings_of(model: PeftModel) -> LoraSettings:
 
 
 def check_modules(model: PeftModel, settings: LoraSettings, targets: Targets) -> None:
-    """Raise ValueError unless `model` has the adapters and trained parameters of its settings.
+    """Raise ValueError unless `model` has exactly the adapters and trained parameters in its settings.
 
     Merged, disabled or changed adapters are also errors.
     """
@@ -109,17 +110,20 @@ def _check_layer(name: str, layer: LoraLayer, settings: LoraSettings, rank: int,
 
 
 def engine_name(name: str) -> str:
-    """Return the engine's name for a module or parameter of a PeftModel.
+    """Return the engine's name for a PeftModel's module or parameter.
 
-    For modules in modules_to_save it is the name of the trained copy; the frozen original gets a name for
-    which `is_replaced` is True.
+    For modules in modules_to_save, this is the trained copy's name. The frozen original gets its own name,
+    for which `is_replaced` returns True.
     """
     inside = without_layers(name.removeprefix(_BASE).replace(_COPY, "."))
     return inside.removesuffix(f".modules_to_save.{ADAPTER}").replace(f".{ADAPTER}.", ".")
 
 
 def is_replaced(name: str) -> bool:
-    """Return True for the frozen original of a module in modules_to_save, which no pass uses."""
+    """Return True for the frozen original of a module in modules_to_save.
+
+    No forward pass uses the original.
+    """
     return _ORIGINAL in name
 
 
@@ -130,7 +134,10 @@ def trained_values(model: PeftModel, targets: Targets) -> dict[str, torch.Tensor
 
 
 def write_values(model: PeftModel, values: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors, by the engine's names, into the parameters of `model`, rounded to their dtypes."""
+    """Write `values` into the parameters of `model`, rounded to their dtypes.
+
+    values: tensors by the engine's names.
+    """
     import torch
 
     parameters = {engine_name(name): parameter for name, parameter in raw_parameters(model)}
@@ -141,7 +148,7 @@ def write_values(model: PeftModel, values: Mapping[str, torch.Tensor]) -> None:
 
 @contextmanager
 def base_alone(model: PeftModel) -> Iterator[PreTrainedModel]:
-    """Yield the base model without peft's wrappers, which are put back when the context ends."""
+    """Yield the base model without peft's wrappers. When the context ends, the wrappers are put back."""
     base = cast("PreTrainedModel", model.get_base_model())  # peft's annotation is nn.Module
     changed: list[tuple[torch.nn.Module, str, torch.nn.Module]] = []
     frozen = [parameter for _, parameter in raw_parameters(base) if not parameter.requires_grad]
@@ -180,7 +187,7 @@ def _layers(model: PeftModel) -> Iterator[tuple[str, LoraLayer]]:
 
 
 def maybe_zero_3(param: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a parameter on the CPU, gathered if DeepSpeed's ZeRO 3 shards it."""
+    """Return a copy of a parameter on the CPU, gathered from all ranks if DeepSpeed's ZeRO 3 shards it."""
     if not hasattr(param, "ds_id"):
         return param.detach().cpu().clone()
     from deepspeed import zero  # type: ignore[import-not-found]
@@ -192,10 +199,11 @@ def maybe_zero_3(param: torch.Tensor) -> torch.Tensor:
 def get_peft_state_maybe_zero_3(
     named_params: Iterable[tuple[str, torch.Tensor]], bias: str
 ) -> dict[str, torch.Tensor]:
-    """Return copies of a PeftModel's adapters, from its named parameters.
+    """Return copies of a PeftModel's adapters.
 
-    bias: "none"; "all", to include every bias; or "lora_only", to include the biases of adapted modules, for
-    which FastChat's own function fails. NotImplementedError for other values.
+    named_params: the model's named parameters. bias: "none"; "all", to include every bias; or "lora_only", to
+    include the biases of adapted modules, for which FastChat's own function fails. NotImplementedError for
+    other values.
     """
     if bias not in ("none", "all", "lora_only"):
         raise NotImplementedError(f"bias: expected none, all or lora_only, got {bias!r}")

@@ -1,4 +1,4 @@
-"""LoraSettings: the fields of peft's LoraConfig, with errors for those that fastsft does not compute."""
+"""LoraSettings: the fields in peft's LoraConfig that fastsft supports. Other fields raise errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 BIASES = ("none", "all", "lora_only")
 _TASKS = (None, "CAUSAL_LM")
 _BY_PEFT = "train with peft and transformers' Trainer"
-# Fields of LoraConfig that would change the computation, and what to do instead.
+# Fields of LoraConfig that change the computation and are not supported, with the advice for the error
+# message.
 _REFUSED = {
     "use_dora": "leave it out (DoRA is not in), or " + _BY_PEFT,
     "lora_bias": "leave it out: the B of an adapter has no bias here",
@@ -32,7 +33,7 @@ _REFUSED = {
     "arrow_config": _BY_PEFT,
 }
 # Fields without effect on the computation. peft sets fan_in_fan_out to True for Conv1D (GPT-2) and to False
-# for all other layers, whatever a configuration says; fastsft does, too.
+# for all other layers, whatever the configuration says. fastsft does so, too.
 _SILENT = frozenset(
     {
         "peft_type", "task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode",
@@ -44,15 +45,15 @@ _WITHOUT_VALUES = (None, False, "", 0)
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """The supported fields of peft's LoraConfig, with its defaults.
+    """The supported fields from peft's LoraConfig, with its defaults.
 
-    r, lora_alpha: each adapter's rank and alpha, unless `rank_pattern` and `alpha_pattern` have another
+    r, lora_alpha: each adapter's rank and alpha, unless `rank_pattern` or `alpha_pattern` gives another
     value.
-    target_modules: names or endings of linear layers, a regular expression, or "all-linear"; None: q_proj and
-    v_proj.
-    target_parameters: names or endings of other layers' parameters, such as experts (generic engine).
+    target_modules: names or endings of linear layers, a regular expression, or "all-linear"; None for q_proj
+    and v_proj.
+    target_parameters: names or endings of parameters outside linear layers, such as experts (generic engine).
     modules_to_save: endings of modules whose parameters are all trained.
-    base_model: the base model's name, recorded for readers.
+    base_model: the base model's name, recorded for people who read the file.
 
     ValueError for a value that peft or fastsft rejects.
     """
@@ -93,8 +94,8 @@ class LoraSettings:
     def from_config(cls, config: Mapping[str, Any], where: str) -> LoraSettings:
         """Read the fields of a LoraConfig or adapter_config.json.
 
-        where: prefix for messages. ValueError for other adapter kinds, fields that fastsft does not compute,
-        and wrong types.
+        where: message prefix. ValueError for other adapter kinds, for fields that fastsft does not
+        support, and for wrong types.
         """
         _check_kind(config, where)
         supported = {item.name for item in dataclasses.fields(cls)} - {"base_model"}
@@ -113,7 +114,7 @@ class LoraSettings:
             raise ValueError(f"{where}: {error}") from None
 
     def to_config(self) -> dict[str, Any]:
-        """Return adapter_config.json's fields. peft uses defaults for fields that are missing."""
+        """Return adapter_config.json's fields. peft uses defaults for missing fields."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         base = fields.pop("base_model")
         if not self.target_parameters:
@@ -138,7 +139,7 @@ class LoraSettings:
         return dataclasses.replace(self, base_model=base_model)
 
     def scale(self, rank: int, alpha: float) -> float:
-        """Return the scale of an adapter: alpha / r, or for rsLoRA alpha / sqrt(r)."""
+        """Return an adapter's scale: alpha / r, or for rsLoRA alpha / sqrt(r)."""
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
 
 
@@ -159,7 +160,7 @@ _TEXTS = ("target_modules", "target_parameters", "exclude_modules", "layers_patt
 
 
 def _checked(name: str, value: object, where: str) -> object:
-    """Convert a value from JSON or a LoraConfig to the field's type. ValueError for another type."""
+    """Convert a value from JSON or a LoraConfig to the field's type. ValueError if it has another type."""
     if name in _TEXTS and isinstance(value, list | tuple | set | frozenset):
         if not all(isinstance(item, str) for item in value):
             raise ValueError(f"{where}: {name}: expected names, got {value!r}")

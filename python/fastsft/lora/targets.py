@@ -1,4 +1,7 @@
-"""Matches LoRA settings with a model's modules, as in peft: adapters, and parameters trained whole."""
+"""Matches LoRA settings with a model's modules, by peft's rules.
+
+The result is the modules that get adapters, and the parameters that are trained themselves.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fastsft.model.family import ties_embeddings
 from fastsft.runtime.messages import warn_once
 
 ALL_LINEAR = "all-linear"
-# Linear layers whose weights are one matrix in the engine (csrc/model/linears.h).
+# Linear layers whose weights the engine joins to one matrix (csrc/model/linears.h).
 _JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _N = TypeVar("_N", int, float)
 _DEFAULT_TARGETS = ("q_proj", "v_proj")  # peft's default for the native families
@@ -24,10 +27,10 @@ class Adapter:
     """A linear layer's adapter: x A^T B^T times `scale`, with A [rank, inputs] and B [outputs, rank].
 
     module: the adapted module's name.
-    is_transposed: the layer's weight is [inputs, outputs] (GPT-2's Conv1D).
-    parameter: the adapted parameter's name, for a layer that is not linear. peft nests a wrapper per
-    parameter: the second parameter's adapters have the layer's name, the first parameter's adapters a name
-    that ends in `base_layer`.
+    is_transposed: True if the layer's weight is [inputs, outputs] (GPT-2's Conv1D).
+    parameter: the adapted parameter's name, if the layer is not linear. peft nests one wrapper for each such
+    parameter: the second parameter's adapter has the layer's name, and the first parameter's adapter has a
+    name that ends in `base_layer`.
     experts: the first size of a parameter [experts, outputs, inputs]. Its A is [rank * experts, inputs]; its
     B is [outputs, rank * experts], with experts as the fastest index.
     """
@@ -43,21 +46,21 @@ class Adapter:
 
     @property
     def layer(self) -> str:
-        """Name of the adapted module in the base model."""
+        """The adapted module's name in the base model."""
         return self.module if self.parameter is None else re.sub(r"(\.base_layer)+$", "", self.module)
 
     @property
     def weight(self) -> str:
-        """Name of the adapted parameter."""
+        """The adapted parameter's name."""
         return f"{self.layer}.{self.parameter or 'weight'}"
 
     @property
     def target(self) -> str:
-        """Name with which rank_pattern's and alpha_pattern's keys are matched."""
+        """Name that the keys of rank_pattern and alpha_pattern must match."""
         return self.module if self.parameter is None else self.weight
 
     def shapes(self) -> dict[str, tuple[int, int]]:
-        """Return the shapes of A and B by the engine's names."""
+        """Return the A and B shapes by the engine's names."""
         ranks = self.rank * (self.experts or 1)
         return {
             f"{self.module}.lora_A.weight": (ranks, self.inputs),
@@ -65,17 +68,18 @@ class Adapter:
         }
 
     def weight_shape(self) -> tuple[int, ...]:
-        """Return the shape of the adapted parameter."""
+        """Return the adapted parameter's shape."""
         matrix = (self.inputs, self.outputs) if self.is_transposed else (self.outputs, self.inputs)
         return matrix if self.experts is None else (self.experts, *matrix)
 
 
 @dataclass(frozen=True)
 class Targets:
-    """A LoRA run's trained tensors.
+    """The tensors that a LoRA run trains.
 
-    adapters: in peft's order. trained: shapes of the base model's parameters that are trained, by name.
-    dropout: probability with which an input is dropped.
+    adapters: in peft's order.
+    trained: names and shapes of the base model's own parameters that are trained.
+    dropout: probability with which an adapter's input is dropped.
     """
 
     adapters: tuple[Adapter, ...]
@@ -83,7 +87,7 @@ class Targets:
     dropout: float
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of all trained tensors, by the engine's names."""
+        """Return all trained tensors' shapes, by the engine's names."""
         shapes: dict[str, tuple[int, ...]] = {}
         for adapter in self.adapters:
             shapes.update(adapter.shapes())
@@ -91,15 +95,16 @@ class Targets:
 
     @property
     def modules(self) -> list[str]:
-        """Last parts of the adapted names, each once, such as q_proj."""
+        """Last parts of the adapted modules' names, without duplicates, such as q_proj."""
         names = (adapter.target.removesuffix(".weight") for adapter in self.adapters)
         return list(dict.fromkeys(name.rpartition(".")[2] for name in names))
 
 
 def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
-    """Find the linear layers and parameters that `settings` name in the model of `config` (config.json).
+    """Find the linear layers and parameters that `settings` name.
 
-    ValueError if nothing matches, if a match is not linear, and for wrong regular expressions.
+    config: the model's config.json. ValueError if nothing matches, if a match is not linear, and for wrong
+    regular expressions.
     """
     if settings.target_parameters:
         raise ValueError(
@@ -123,7 +128,10 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
 
 
 def check_joined(targets: Targets) -> None:
-    """Raise ValueError if linears that are one matrix in the engine are trained whole only in part."""
+    """Raise ValueError if some weights in a joined matrix would be trained whole, and others would not.
+
+    The engine joins q/k/v and gate/up to one matrix each, which it trains as a whole or not at all.
+    """
     whole = {name.removesuffix(".weight") for name in targets.trained}
     for name in sorted(whole):
         parent, _, linear = name.rpartition(".")
@@ -174,7 +182,7 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
 
 
 def joined_hint(targets: object) -> str:
-    """Return a hint for a message if `targets` look like names joined into one word, else an empty string."""
+    """Return a hint for an error message if `targets` look like names without spaces; else ""."""
     if isinstance(targets, str):  # a regular expression
         joined = any(sign in targets for sign in "\"'") or (targets.startswith("[") and "," in targets)
     else:
@@ -235,7 +243,7 @@ def _adapter(settings: LoraSettings, module: Module) -> Adapter:
 
 
 def _of_pattern(pattern: Mapping[str, float], name: str, otherwise: float) -> float:
-    """Return the value of the first key that matches the end of `name`, else `otherwise`.
+    """Return the value of the first key that matches the end of `name`; `otherwise` if none does.
 
     Source: peft's get_pattern_key.
     """
@@ -248,7 +256,7 @@ def _keys_of(pattern: Mapping[str, float], name: str) -> Iterator[str]:
 
 
 def with_unique_patterns(settings: LoraSettings, targets: Targets) -> LoraSettings:
-    """Make `settings` independent of their patterns' key order, which files do not keep.
+    """Return settings that do not depend on the order of keys in their patterns, which files do not keep.
 
     If several keys in a pattern match a module with different values, each module gets its own key.
     """

@@ -1,9 +1,9 @@
 """Models: `from fastsft.model import CausalLM`.
 
-engine_choice.py opens a directory or transformers object and chooses the native or generic engine;
-causal_lm.py builds the engine and loads the weights; loaded_model.py trains a transformers object.
-model_save.py saves a model into a run's output directory (output_directory.py), conversion.py converts one
-into a new directory. weights.py and stored_weights.py read weights.
+engine_choice.py opens a directory or a transformers object, and chooses the native or the generic engine.
+causal_lm.py builds the engine and loads the weights. loaded_model.py trains a transformers object.
+model_save.py saves a model into a run's output directory (output_directory.py). conversion.py converts a
+model into a new directory. weights.py and stored_weights.py read weights.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Selects the attention kernel on a GPU: by `--attention_kernel`, or by a trial (docs/gpu.md)."""
+"""Selects the attention kernel on a GPU, by `--attention_kernel` or by a timed trial (docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
 
-_FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # torch's names for them
+_FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # names of these kernels in torch
 _PACKAGE = {"fa3": "flash_attn_3", "fa4": "flash-attn-4"}
-# Conversation lengths: _FULL_ROWS are timed, _UNEVEN are for comparing results. Most uneven conversations end
-# within a tile of keys, and cuDNN pads their number, 11, with empty conversations.
+# Conversation lengths: _FULL_ROWS for timing, _UNEVEN for comparing results. Most conversations in _UNEVEN
+# end inside a tile of keys. cuDNN adds empty conversations to their number, 11.
 _FULL_ROWS = (2048, 2048, 2048, 2048)
 _UNEVEN = (1024, 700, 1, 333, 65, 1000, 129, 517, 2, 30, 899)
 _LEAST_SPEEDUP = 1.03  # a smaller speedup may be noise
 # Largest accepted difference between a token's result and flash2's, relative to the norm. Both kernels round
-# to bfloat16 a few times; a row that is not written, or has another token's result, differs by 1
+# to bfloat16 a few times. If a row is not written, or has another token's result, the difference is 1
 # (tests/model/test_attention_kernel.py).
 _MOST_DIFFERENCE = 0.1
 
@@ -33,7 +33,7 @@ _MOST_DIFFERENCE = 0.1
 class Attends(Protocol):
     """The part of a CausalLM that select_attention_kernel reads.
 
-    It is a protocol, because CausalLM's module imports this one.
+    A protocol, because CausalLM's module imports this module.
     """
 
     engine_kind: str
@@ -43,7 +43,7 @@ class Attends(Protocol):
 
 
 class Heads(NamedTuple):
-    """Numbers of query heads and key/value heads, head size, and sliding window (0: none)."""
+    """Number of query heads, number of key/value heads, head size, and sliding window (0: none)."""
 
     queries: int
     keys: int
@@ -60,7 +60,7 @@ class Heads(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The result of one run: seconds of forward and backward, the output and the gradient [tokens, ...]."""
+    """One trial's result: its time in seconds, the output and the gradient [tokens, ...]."""
 
     seconds: float
     out: torch.Tensor
@@ -70,8 +70,8 @@ class Trial(NamedTuple):
 class Choice(NamedTuple):
     """The selected kernel.
 
-    line: a line for the user about the trial. agrees: False if cuDNN's results differed from flash2's, or
-    cuDNN could not be used.
+    line: a message for the user about the trial. agrees: False if cuDNN's results differed from flash2's, or
+    if cuDNN could not be used.
     """
 
     name: str
@@ -80,11 +80,11 @@ class Choice(NamedTuple):
 
 
 def select_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.Engine) -> Choice | None:
-    """Select the kernel of --attention_kernel. Collective: "auto" measures flash2 and cudnn on each rank.
+    """Select the kernel of --attention_kernel; for "auto", measure flash2 and cudnn on each rank. Collective.
 
-    Return None if the choice does not apply: on a CPU, in float32 and for capped scores, which fastsft's own
-    kernels compute, and for models that transformers computes. All ranks use rank 0's choice, unless cuDNN is
-    wrong on some rank. ValueError if the kernel is missing.
+    Return None if the flag does not apply: on a CPU, in float32, for capped scores (fastsft's own kernels
+    compute these), and in the generic engine. All ranks use rank 0's choice, unless cuDNN is wrong on some
+    rank. ValueError if the kernel is missing.
     """
     name: str = args.attention_kernel
     if model.engine_kind != "native" and name not in ("auto", "flash2"):
@@ -108,9 +108,9 @@ def select_attention_kernel(args: TrainingArguments, model: Attends, engine: _C.
 
 
 def use_attention_kernel(engine: _C.Engine, name: str) -> None:
-    """Make the engine use kernel `name`; fa3 and fa4 are set for the whole process.
+    """Make the engine use the kernel `name`. fa3 and fa4 are set for the whole process.
 
-    ValueError if it is missing.
+    ValueError if the kernel is missing.
     """
     from torch.nn import attention
 
@@ -126,7 +126,8 @@ def use_attention_kernel(engine: _C.Engine, name: str) -> None:
 
 
 def _try_kernel(name: str, heads: Heads, dtype: torch.dtype, device: torch.device) -> None:
-    # The kernel's package may reject this GPU or head size; without a trial, the first step would find that.
+    # The kernel's package may reject this GPU or head size. Without a trial, only the first step would show
+    # that.
     try:
         trial(heads, dtype, device, _UNEVEN, use_cudnn=False, repeats=0)
     except RuntimeError as error:
@@ -151,8 +152,8 @@ def _measured(heads: Heads, dtype: torch.dtype, device: torch.device) -> Choice:
 def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Choice:
     """Choose flash2 or cudnn by running one attention layer on random numbers.
 
-    _FULL_ROWS are timed; the results for _UNEVEN are compared. flash2 if the results differ, or if cuDNN
-    cannot be used.
+    _FULL_ROWS are timed, and the results for _UNEVEN are compared. The choice is flash2 if the results
+    differ, or if cuDNN cannot be used.
     """
     flash = trial(heads, dtype, device, _UNEVEN, use_cudnn=False, repeats=0)
     try:
@@ -182,10 +183,10 @@ def faster_kernel(heads: Heads, dtype: torch.dtype, device: torch.device) -> Cho
 
 
 def difference(heads: Heads, actual: Trial, reference: Trial) -> float:
-    """Return the largest difference between a token's outputs or gradients, relative to its norm.
+    """Return the largest difference between a token's two results, relative to the reference's norm.
 
-    NaN if any value is NaN. Norms below a thousandth of the largest norm are raised to it, because the query
-    of a conversation's first token has no gradient.
+    Outputs and gradients are compared. NaN if any value is NaN. Norms below a thousandth of the largest norm
+    are raised to that value, because the query of a conversation's first token has no gradient.
     """
     parts = [heads.queries, heads.keys, heads.keys]
     worst = []
@@ -202,11 +203,12 @@ def trial(
     heads: Heads, dtype: torch.dtype, device: torch.device, lengths: tuple[int, ...], *,
     use_cudnn: bool, repeats: int = 5, dirty: bool = False,
 ) -> Trial:  # fmt: skip
-    """Run attention over conversations of `lengths`, forward and backward; time the fastest of `repeats`.
+    """Run attention forward and backward over conversations of `lengths`; time the fastest of `repeats`
+    passes.
 
-    The first pass compiles and is not timed. dirty: fill scratch memory with NaN before each pass. A kernel
-    that reads scratch memory before writing to it would pass in fresh memory, which is mostly zero, and fail
-    in training.
+    The first pass compiles and is not timed. dirty: True to fill scratch memory with NaN before each pass.
+    This finds a kernel that reads scratch memory before writing to it. Fresh memory is mostly zero, so such a
+    kernel would pass without `dirty`, and fail in training.
     """
     tokens, size = sum(lengths), heads.size
     generator = torch.Generator(device).manual_seed(0)
@@ -236,7 +238,7 @@ def trial(
 def dirty_free_memory(device: torch.device) -> None:
     """Fill most of a GPU's free memory with NaN.
 
-    The filled blocks stay in torch's cache, from which kernels then get their scratch memory.
+    The filled blocks stay in torch's cache, so kernels then get them as scratch memory.
     """
     if device.type != "cuda":
         return
@@ -249,7 +251,7 @@ def dirty_free_memory(device: torch.device) -> None:
 
 
 def _now(device: torch.device) -> float:
-    """Wait for all work on the device; return the time in seconds."""
+    """Wait for all work on the device, and return the time in seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -24,7 +24,7 @@ _SHOWN = (
 class CardRun(Protocol):
     """The Trainer attributes that the model card reads.
 
-    A protocol, because the trainer imports this package.
+    A protocol, because the trainer package imports this package.
     """
 
     @property
@@ -75,7 +75,7 @@ def _is_ours(path: Path, mark: str) -> bool:
 
 
 def _hub_name(trainer: CardRun) -> str | None:
-    """Return the base model's name on the hub, if its directory is in huggingface_hub's cache."""
+    """Return the base model's hub name if its directory is in huggingface_hub's cache; else None."""
     for part in trainer.model.source_directory.parts:
         if part.startswith("models--"):
             return part.removeprefix("models--").replace("--", "/")

@@ -1,4 +1,4 @@
-"""CausalLM: a model directory, its configuration and, after `build`, the engine that trains it."""
+"""CausalLM: a model directory with its configuration and, after `build`, the engine that trains it."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def _set_sync(options: dict[str, Any], *, each: bool) -> bool:
 
 
 class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
-    """A causal language model in a directory; its weights are read when the engine is built.
+    """A causal language model in a directory. Its weights are read when the engine is built.
 
-    engine_kind: "native", or "generic" for models whose forward and backward transformers computes.
+    engine_kind: "native", or "generic" if transformers computes the model's forward and backward passes.
     """
 
     engine_kind = "native"
@@ -75,7 +75,8 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         self._generation_settings: dict[str, Any] | None = None
         self._has_generation_settings = False
         self._weights_dtype: str | None = None
-        # The embedding's padding row: scripts change config.pad_token_id afterwards, for generation.
+        # The embedding's padding row, kept here because scripts change config.pad_token_id later, for
+        # generation.
         self._padding_idx = padding_row(config)
         self._training = False
         self._places: WatchedNames | None = None
@@ -88,7 +89,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         config: ModelConfig | None = None,
         cache_dir: str | None = None,
     ) -> CausalLM:
-        """Open a model directory or hub model. ValueError if its config.json is missing or no JSON."""
+        """Open a model directory or a hub model. ValueError if config.json is missing or not JSON."""
         directory = model_directory(model_name_or_path, cache_dir)
         if config is None:
             config = config_of_directory(directory)
@@ -99,9 +100,9 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return model
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Raise ValueError for settings and patches with which transformers would train a different model.
+        """Raise ValueError if settings or patches would make transformers train a different model.
 
-        caller: prefix for the message. training: True if steps follow, so that dropout would matter.
+        caller: message prefix. training: True if training follows, so that dropout matters.
         """
         if training:
             check_dropout(self.config, f"{self.source_directory / 'config.json'}", caller)
@@ -113,7 +114,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
 
     @property
     def training(self) -> bool:
-        """The mode, as in transformers' Trainer: True from the beginning of `train`, False in evaluations."""
+        """True from the beginning of `train`, False in evaluations, as in transformers' Trainer."""
         return self._training
 
     def set_mode(self, *, training: bool) -> None:
@@ -137,9 +138,11 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     ) -> _C.Engine:
         """Make the engine for `args` and load the weights. Collective.
 
-        recompute: the memory plan's policy, used if `args` have "auto". sync_each_batch: the memory plan's
-        choice. After training, or if options differ, a new engine replaces the old one: it starts with the
-        trained weights, which pass through every rank's memory in float32, and with a fresh optimizer.
+        recompute: the memory plan's recompute policy, used if `args` have "auto". sync_each_batch: the
+        memory plan's choice.
+
+        After training, or if the options differ, a new engine replaces the old engine. It starts with a fresh
+        optimizer and with the trained weights, which pass through every rank's memory in float32.
         """
         options = self._engine_options(args, groups, recompute)
         _set_sync(options, each=sync_each_batch)
@@ -163,7 +166,10 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return self.attention.name if self.attention else None
 
     def restore_attention_kernel(self, name: str) -> bool:
-        """Use a checkpoint's kernel `name`; return False if its results are wrong on this GPU."""
+        """Use a checkpoint's kernel `name`.
+
+        Return False if this kernel's results are wrong on this GPU.
+        """
         if self.engine is None or self.attention is None or (name == "cudnn" and not self.attention.agrees):
             return False
         use_attention_kernel(self.engine, name)
@@ -171,7 +177,10 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return True
 
     def reduce_each_batch(self, *, each: bool) -> None:
-        """Reduce gradients in every micro-batch from the next step on if `each` is True, else once a step."""
+        """Set how often gradients are reduced, from the next step on.
+
+        each: True for every micro-batch, False for once a step.
+        """
         if self.engine is not None and _set_sync(self._options, each=each):
             self.engine.set_sync_each_batch(each)
 
@@ -202,23 +211,23 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
             raise ValueError(f"{error}; --engine generic keeps such tensors as they are") from None
 
     def load_checkpoint_weights(self, engine: _C.Engine, directory: str) -> None:
-        """Fill the engine with a checkpoint's model. Collective."""
+        """Fill the engine with the checkpoint's weights in `directory`. Collective."""
         load_weights(engine, directory)
 
     def trained_order(self, engine: _C.Engine) -> list[tuple[str, bool]]:
-        """Return (name, has weight decay) for trained tensors, in transformers' parameter order."""
+        """Return (name, has weight decay) for each trained tensor, in transformers' parameter order."""
         from fastsft import _C
 
         return list(_C.trained_order(engine))
 
     def weights_dtype(self) -> str:
         """Return the initial weights' dtype: float32, bfloat16 or float16."""
-        if self._weights_dtype is None:  # read once: the source may be gone when the model is saved
+        if self._weights_dtype is None:  # cached, because the source may be gone when the model is saved
             self._weights_dtype = source_dtype(self.source_directory, self.config)
         return self._weights_dtype
 
     def generation_settings(self) -> dict[str, Any] | None:
-        """Return generation_config.json as it was when the model was opened; None if the source has none."""
+        """Return generation_config.json as read when the model was opened; None if the source has none."""
         if not self._has_generation_settings:
             self._generation_settings = read_generation_config(self.source_directory)
             self._has_generation_settings = True
@@ -227,8 +236,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return all tensors by name, gathered in float32 on every rank. Collective.
 
-        `trainer.save_model()` does not need that much memory. ValueError before a Trainer has built the
-        engine.
+        `trainer.save_model()` needs less memory. ValueError before a Trainer has built the engine.
         """
         if self.engine is None:
             raise ValueError(f"{self.source_directory}: no weights yet: a Trainer loads them when it is made")
@@ -257,23 +265,25 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return list(_C.parameter_shapes(json.dumps(self.engine_config())))
 
     def unit_layouts(self) -> Sequence[UnitLayout]:
-        """Return each unit's name, digest (None: unknown), size and tensors (name, shape, first element)."""
+        """Return the layout of each unit: name, digest or None, size, and tensors (name, shape, first
+        element).
+        """
         from fastsft import _C
 
         return list(_C.unit_layouts(json.dumps(self.engine_config())))
 
     def vocab_size(self) -> int:
-        """Return the embedding's row count."""
+        """Return the number of rows of the embedding."""
         return int(self.config.get("vocab_size", 0))
 
     def tied_names(self) -> list[str]:
-        """Return the file names of tied tensors."""
+        """Return the names that tied tensors have in files."""
         return [HEAD] if ties_embeddings(self.config) else []
 
     def extend_context(self, max_length: int) -> str | None:
-        """Scale the configuration's RoPE if `max_length` exceeds its positions; return a notice, or None.
+        """Scale the configuration's RoPE if `max_length` exceeds the model's positions.
 
-        ValueError if such long rows cannot be trained.
+        Return a notice about the scaling, or None. ValueError if such long rows cannot be trained.
         """
         notice = extend_positions(self.config, max_length, in_table=self.positions_in_table())
         if notice is None:
@@ -281,7 +291,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return notice
 
     def switch_length(self) -> int | None:
-        """Return the row length above which rotary frequencies depend on the batch; None if they never do."""
+        """Return the row length above which rotary frequencies depend on the batch; None without a limit."""
         from fastsft import _C
 
         return _C.rotary_frequencies(json.dumps(self.engine_config()))[2] or None
@@ -289,18 +299,18 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     def check_rows(
         self, dataset: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True
     ) -> None:
-        """Check that the model can read every row in `dataset`; a ValueError names the row.
+        """Raise ValueError, naming the row, if the model cannot read a row in `dataset`.
 
-        numbers: row numbers in the user's data, for messages. training: rows without targets are skipped.
+        numbers: row numbers in the user's data, for messages. training: True to skip rows without targets.
         """
         check_row_lengths(self.switch_length(), dataset, numbers, training=training)
 
     def stored_form(self, stored: StoredWeights) -> WeightForm:
-        """Compare the weight files `stored` with this model's tensors."""
+        """Compare the tensors in the weight files `stored` with this model's tensors."""
         return StoredForm(self.parameter_shapes(), stored, ties=ties_embeddings(self.config))
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return a conversation's operations as two coefficients: linear and quadratic in its tokens."""
+        """Return a conversation's operation count as two coefficients: linear and quadratic in its tokens."""
         from fastsft import _C
 
         return _C.conversation_cost(json.dumps(self.engine_config()))
@@ -309,8 +319,8 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         engine = {
             "state": state_options(args),
             "device": str(args.device),
-            # Later than the groups' timeout, so that their message, which names the failed collective, comes
-            # first.
+            # Longer than the process groups' timeout: their message, which names the failed collective, must
+            # come first.
             "timeout_seconds": args.ddp_timeout + 15.0,
             "recompute": recompute if args.recompute_mode == "auto" else args.recompute_mode,
             "gather_group": groups.gather,
@@ -327,8 +337,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     def _most_tokens(self, args: TrainingArguments) -> int:
         """Return the maximal row length.
 
-        If --model_max_length is not given, it is at most the switch length; `check_rows` then reports longer
-        rows.
+        Without --model_max_length, this is at most the switch length, and `check_rows` reports longer rows.
         """
         if says(args, "model_max_length"):
             return args.model_max_length

@@ -1,4 +1,4 @@
-"""config.json and generation_config.json: checks when they are read, additions when they are saved.
+"""Checks config.json and generation_config.json when they are read, and completes them when they are saved.
 
 Rules: docs/spec/trainer_semantics.md, sections 21 and 22.
 """
@@ -14,7 +14,8 @@ from typing import Any
 from fastsft.model.config_words import in_both_words
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
-# transformers' default generation settings. Other values in config.json move to generation_config.json.
+# transformers' default generation settings. If config.json has another value, the value moves to
+# generation_config.json.
 _GENERATION_DEFAULTS: dict[str, Any] = {
     "max_length": 20,
     "min_length": 0,
@@ -34,7 +35,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "typical_p")
 
 
 def json_text(value: object) -> str:
-    """Return JSON as transformers writes it: indent 2, sorted keys, newline."""
+    """Return JSON text in transformers' format: indent 2, sorted keys, newline at the end."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
 
 
@@ -43,7 +44,8 @@ def config_to_save(
 ) -> dict[str, Any]:
     """Return a saved model's config.json: `config` with the saved dtype, class name and token ids.
 
-    The result has the keys of both transformers 4 and 5. class_name: a generic model's transformers class.
+    The result has both transformers 4 and 5 keys. class_name: a generic engine model's transformers
+    class.
     """
     from fastsft import _C
 
@@ -58,7 +60,7 @@ def config_to_save(
         saved["architectures"] = [class_name]
     elif not saved.get("architectures") and prefix:
         saved["architectures"] = [f"{prefix}ForCausalLM"]
-    # Vision-text models: generation reads token ids in text_config or outside.
+    # In vision-text models, generation reads token ids from text_config or from the outer configuration.
     text = saved.get("text_config")
     if isinstance(text, Mapping):
         saved["text_config"] = text = dict(text)
@@ -72,10 +74,11 @@ def config_to_save(
 def generation_config_to_save(
     source: Mapping[str, Any] | None, config: Mapping[str, Any], tokenizer: object
 ) -> dict[str, Any]:
-    """Return generation_config.json with the tokenizer's ids: `source`, or if None, made from `config`.
+    """Return generation_config.json with the tokenizer's token ids.
 
-    A single end-of-sequence id becomes a list, as in transformers 4.56 and later. Settings that transformers
-    would refuse to save are copied with a warning.
+    source: the source model's file; if None, the result is made from `config`. A single end-of-sequence
+    id becomes a list, as in transformers 4.56 and later. Settings that transformers would refuse to save are
+    copied with a warning.
     """
     saved = dict(source) if source is not None else _from_config(config)
     moved = _misplaced(config)
@@ -105,8 +108,8 @@ def generation_config_to_save(
 def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
     """Read a model directory's generation_config.json; None if there is none.
 
-    A broken file only causes a warning and returns None, so that no finished run is lost over it. ValueError
-    for a link that leaves the directory (`file_inside`).
+    A broken file only causes a warning and counts as missing, so that no finished run is lost over it.
+    ValueError for a link that leaves the directory (`file_inside`).
     """
     path = file_inside(directory, "generation_config.json")
     if path is None:
@@ -127,7 +130,7 @@ def read_generation_config(directory: str | Path) -> dict[str, Any] | None:
 def check_config_types(config: Mapping[str, Any], path: Path) -> None:
     """Raise ValueError, naming the field, if a value in config.json has the wrong type.
 
-    Only fields that the Python code reads are checked; the engine checks the fields that it reads.
+    Only the fields that Python code reads are checked here; the engine checks the fields that it reads.
     """
     _check_types(config, _CONFIG_TYPES, f"{path}: ")
 
@@ -176,10 +179,11 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _align(saved: dict[str, Any], name: str, tokenizer: object) -> None:
-    """Set the tokenizer's id for `name`, if the tokenizer has one that is not in `saved` yet.
+    """Set the token id `name` to the tokenizer's id, unless the tokenizer has none or `saved` contains it
+    already.
 
-    In a list of eos_token_id the new id comes first and the others stay. Source: `_align_special_token` of
-    transformers 5.24.
+    In a list of eos_token_id, the new id comes first and the other ids stay. Source: `_align_special_token`
+    of transformers 5.24.
     """
     own, ids = getattr(tokenizer, name, None), saved.get(name)
     if own is None or own in _ids(ids):

@@ -1,6 +1,7 @@
-"""Translates a configuration into the keys of transformers 4 and 5; a saved config.json has both.
+"""Translates a configuration between transformers 4 and 5 keys. A saved config.json has both.
 
-"Words" are the keys and values that a release reads (rope_words.py has those for RoPE).
+In this file, "words" are the keys and values that a transformers release reads. rope_words.py has the words
+for RoPE.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from fastsft.runtime.versions import library_major
 
 
 def in_both_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `config`, and nested configurations, with the keys of both transformers 4 and 5.
+    """Return `config`, and the configurations nested in it, with both transformers 4 and 5 keys.
 
-    A notice names settings for which transformers 4 has no keys. ValueError if older and newer keys
+    A notice names settings for which transformers 4 has no keys. ValueError if the older and the newer keys
     contradict each other.
     """
     try:
@@ -46,7 +47,7 @@ def in_both_words(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def missing_words(config: Mapping[str, Any]) -> list[str]:
-    """Return the keys that `in_both_words` would add to `config` or change; print no notice."""
+    """Return the keys that `in_both_words` would add to `config` or change, without printing a notice."""
     try:
         made = _translated(config)
     except NoOlderWords:
@@ -55,7 +56,10 @@ def missing_words(config: Mapping[str, Any]) -> list[str]:
 
 
 def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `config` with the keys of transformers 4. ValueError if it has none for some setting."""
+    """Return `config` with transformers 4 keys.
+
+    ValueError if transformers 4 lacks keys for a setting.
+    """
     try:
         return _without_newer(_translated(config))
     except NoOlderWords as error:
@@ -65,7 +69,7 @@ def in_older_words(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_computed_here(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a transformers model's configuration without keys that the installed release ignores.
+    """Return a transformers model's configuration without the keys that the installed release ignores.
 
     transformers 4 keeps a file's rope_parameters as an attribute, but does not compute with them.
     """
@@ -88,9 +92,9 @@ def _number(text: Any) -> float:
 
 
 def plain_numbers(value: Any) -> Any:
-    """Replace {"__float__": "Infinity"} by the float.
+    """Replace objects such as {"__float__": "Infinity"} by the number.
 
-    transformers 5 writes this, because JSON has no infinity.
+    transformers 5 writes such objects, because JSON has no infinity.
     """
     if isinstance(value, list):
         return [plain_numbers(item) for item in value]
@@ -104,7 +108,8 @@ def plain_numbers(value: Any) -> Any:
 def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, Any]:
     """Translate `config`.
 
-    older: write rope_parameters also as transformers 4's keys, or raise NoOlderWords.
+    older: True to write rope_parameters with transformers 4 keys, too; NoOlderWords if this is
+    impossible.
     """
     made = {
         name: _translated(value, older=older) if _is_config(name, value) else plain_numbers(value)
@@ -124,13 +129,13 @@ def _translated(config: Mapping[str, Any], *, older: bool = True) -> dict[str, A
 
 
 def _windows(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attention window that the installed release reads, under both keys."""
+    """Return the attention window that the installed release reads, under both releases' keys."""
     if kind not in WINDOWS:
         return {}
     two_sided, default, one_sided = WINDOWS[kind]
     given = {two_sided: config.get(two_sided, default), one_sided: config.get(one_sided, 0)}
     if any(type(value) is not int for value in given.values()):
-        return {}  # leave it to transformers, whose error names the key
+        return {}  # transformers itself raises an error that names the key
     is_read = library_major() > 4 and one_sided in config
     window = given[one_sided] if is_read else given[two_sided] // 2
     return {two_sided: 2 * window, one_sided: window}
@@ -146,7 +151,8 @@ def _with_rope(config: dict[str, Any], *, older: bool) -> dict[str, Any]:
     if not is_newer:
         made |= newer_words(made)
     if made.get("model_type") in SCALED and not made.get(PARAMETERS) and made.get(SCALING, 0) is None:
-        del made[SCALING]  # transformers 5 used the family's own scaling, as 4 does without the key
+        # Without the key, transformers 4 also uses the family's own scaling, as transformers 5 did.
+        del made[SCALING]
     if not older:
         return made
     if made.get(PARAMETERS):

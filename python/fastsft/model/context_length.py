@@ -1,7 +1,7 @@
-"""Rows longer than a model's positions: RoPE scaling extends the positions, or the length is rejected.
+"""Handles rows that are longer than a model's positions, by RoPE scaling or by an error.
 
-With dynamic and longrope scaling, transformers chooses the rotary frequencies by the padded batch's width.
-Beyond the switch length a row's loss would therefore depend on the other rows.
+With dynamic and longrope scaling, transformers chooses the rotary frequencies by the padded batch's
+width. Beyond the switch length, a row's loss would therefore depend on the other rows of the batch.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bool = False) -> str | None:
-    """Set linear RoPE scaling in `config` if rows exceed its positions; return a notice, or None.
+    """Set linear RoPE scaling in `config` if rows exceed the model's positions. Return a notice, or None.
 
-    in_table: positions are embedding rows, so nothing is scaled and only the notice is returned. The factor
+    in_table: True if positions are embedding rows; then nothing is scaled, and the notice says so. The factor
     is ceil(model_max_length / max_position_embeddings), by docs/spec/fastchat_labels.md, section 7.1.
     ValueError for Phi-3, whose configuration does not allow linear scaling.
     """
@@ -58,9 +58,9 @@ def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bo
 
 
 def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """Return rope_parameters with linear scaling.
+    """Return `rope` (rope_parameters) with linear scaling.
 
-    If there are settings for each layer kind, full attention's are scaled.
+    If each kind of layer has settings of its own, full attention's are scaled.
     """
     linear = {"rope_type": "linear", "factor": factor}
     if isinstance(rope.get(WHOLE), Mapping):
@@ -69,7 +69,7 @@ def _scaled_linearly(rope: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def switch_length(model: PreTrainedModel) -> int | None:
-    """Return the row length at which a transformers model's frequencies change; None if they never do."""
+    """Return the row length at which a transformers model's rotary frequencies change; None if never."""
     config = model.config.get_text_config()
     settings = getattr(config, "rope_scaling", None) or getattr(config, "rope_parameters", None)
     settings = settings if isinstance(settings, dict) else {}
@@ -82,7 +82,10 @@ def switch_length(model: PreTrainedModel) -> int | None:
 
 
 def check_switch_length(most: int | None, max_length: int) -> None:
-    """Raise ValueError if `max_length` is above `most`, the switch length (None: no switch)."""
+    """Raise ValueError if `max_length` exceeds the switch length `most`.
+
+    None: the frequencies never switch.
+    """
     if most is not None and max_length > most:
         raise ValueError(
             f"--model_max_length {max_length}: beyond {most} tokens this model's rotary frequencies depend "
@@ -94,13 +97,14 @@ def check_switch_length(most: int | None, max_length: int) -> None:
 def check_row_lengths(
     most: int | None, dataset: _C.TokenDataset, numbers: list[int] | None, *, training: bool
 ) -> None:
-    """Raise ValueError if a row in `dataset` is longer than `most`, the switch length (None: no switch).
+    """Raise ValueError if a row in `dataset` is longer than the switch length `most`.
 
-    numbers: row numbers in the user's data, for messages. training: rows without targets are skipped.
+    most: the length at which rotary frequencies change; None if they never do. numbers: row numbers in the
+    user's data, for messages. training: True to skip rows without targets.
     """
     if (
         most is None or not len(dataset) or dataset.num_packed()
-    ):  # a packed row restarts the positions for each conversation
+    ):  # Packed rows pass, because positions start again at each conversation.
         return
     lengths = dataset.lengths() * (dataset.target_counts() > 0) if training else dataset.lengths()
     row = int(lengths.argmax())

@@ -1,4 +1,4 @@
-"""Converts a model directory or checkpoint to a new directory: other dtype, file size or values."""
+"""Converts a model directory or a checkpoint into a new directory with another dtype, file size or values."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _COPIED = (
     "NOTICE.txt",
     "USE_POLICY.md",
 )
-# Estimates: a tensor's header entry; configuration, licence and card.
+# Estimated sizes: a tensor's header entry, and configuration, licence and card together.
 _HEADER_BYTES, _SMALL_FILE_BYTES = 256, 1 << 20
-_STEP, _LAYOUT = 0, ""  # the manifest's step and layout hash, which no checkpoint has
+_STEP, _LAYOUT = 0, ""  # step and layout hash in the manifest; no checkpoint has these values
 
 Change = Callable[[str, "torch.Tensor"], "torch.Tensor"]
 Replaces = Callable[[str], None]
@@ -57,8 +57,8 @@ Replaces = Callable[[str], None]
 class Converted:
     """A conversion's result.
 
-    directory: the new directory. tensors: tensor count. bytes: their size. files: weight file count.
-    left_out: tensors in the source that the model does not read.
+    directory: the new directory. tensors: tensor count. bytes: the tensors' total size. files: weight file
+    count. left_out: tensors in the source that the model does not read.
     """
 
     directory: Path
@@ -79,21 +79,20 @@ def convert_model(
     trust_remote_code: bool = False,
     replaces: Replaces | None = None,
 ) -> Converted:
-    """Write the model in `source`, a directory or checkpoint, into the new directory `target`.
+    """Write the model in `source`, a model directory or checkpoint, into the new directory `target`.
 
-    `target` appears complete or not at all. One tensor at a time is in memory.
-
-    dtype: float32, bfloat16 or float16, rounded once to nearest even. Values come from the master weights if
-    `source` is a checkpoint with optimizer files, else from the stored weights. None keeps each tensor's
-    dtype.
+    `target` appears complete or not at all. Only one tensor at a time is in memory.
+    dtype: float32, bfloat16 or float16, rounded once to nearest even. If `source` is a checkpoint with
+    optimizer files, the values come from the master weights, else from the stored weights. None keeps each
+    tensor's dtype.
     max_shard_size: weight file size in bytes.
     change: called with a tensor's name and value; returns the value to round and store.
-    tokenizer: tokenizer directory; None: `source`.
-    trust_remote_code: run a model class in `source`.
-    replaces: if given, `target` may be a directory that a conversion wrote (`is_converted`); the caller must
-    hold the lock of its parent directory. The old directory stays until the new one is complete, and files in
-    it that fastsft did not write are kept elsewhere, with a notice. `replaces` is called with the text of the
-    new manifest.json just before the exchange.
+    tokenizer: tokenizer directory; None for `source`.
+    trust_remote_code: True to run a model class in `source`.
+    replaces: if given, `target` may be a directory that a conversion wrote (`is_converted`), and the caller
+    must hold the lock of its parent directory. The old directory stays until the new directory is complete.
+    Files in it that fastsft did not write are moved elsewhere, with a notice. Just before the exchange,
+    `replaces` is called with the text of the new manifest.json.
 
     ValueError if `source` is not a complete, known model, if `target` exists, or if dtype cannot represent a
     value.
@@ -112,7 +111,7 @@ def convert_model(
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     check_free_space(parent, size + _small_files_size(tokenizer or source, len(kept)))
-    # A separate folder, because a run that saves into `parent` would remove half-written files there.
+    # In its own folder, because a run that saves into `parent` would remove half-written files there.
     workshop = parent if replaces else Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
@@ -136,7 +135,7 @@ def convert_model(
 
 
 def _small_files_size(tokenizer: Path, tensors: int) -> int:
-    """Estimate the bytes in all files but the weights."""
+    """Estimate the total bytes in all files except the weights."""
     files = sum(map(len, KeptFiles.from_directory(tokenizer).contents.values()))
     return files + tensors * _HEADER_BYTES + _SMALL_FILE_BYTES
 
@@ -144,7 +143,7 @@ def _small_files_size(tokenizer: Path, tensors: int) -> int:
 def is_converted(directory: str | Path) -> bool:
     """Return True if `convert_model` wrote `directory`.
 
-    False for a link, a checkpoint, and another program's output.
+    False for a link, for a checkpoint, and for another program's output.
     """
     from fastsft import _C
 
@@ -185,7 +184,10 @@ def _whole_weights(source: Path, model: CausalLM) -> StoredWeights:
 
 
 def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor], list[str]]:
-    """Return the tensors that the model reads, and the names of the others (tied copies, rotary tables)."""
+    """Return the tensors that the model reads, and the other tensors' names.
+
+    The others are for example tied copies and rotary tables.
+    """
     form = model.stored_form(weights)
     left_out = form.unneeded()
     for first, second in form.second_copies():
@@ -199,7 +201,10 @@ def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor],
 
 
 class _Values:
-    """Computes the tensor values to write. stored: name to safetensors dtype."""
+    """Computes the values of the tensors to write.
+
+    stored: maps each tensor's name to its safetensors dtype.
+    """
 
     def __init__(
         self,
@@ -217,7 +222,7 @@ class _Values:
     def read(self, name: str) -> torch.Tensor:
         """Return the value to write for a tensor.
 
-        ValueError if a checkpoint's weights are not its master weights after rounding.
+        ValueError if a checkpoint's weights do not equal its rounded master weights.
         """
         entry, dtype = self._weights.tensors[name], self._stored[name]
         if entry.dtype not in DTYPES:  # not float: copied unchanged
@@ -243,7 +248,7 @@ def _write_weights(
     from fastsft import _C
 
     specs = [_C.TensorSpec(entry.name, stored[entry.name], list(entry.shape)) for entry in kept]
-    # Larger elements first, so that each tensor is aligned to its element size.
+    # Larger elements come first, so that each tensor is aligned to its element size.
     order = sorted(range(len(kept)), key=lambda number: -BITS[stored[kept[number].name]])
     files = _C.WeightFiles(path, specs, order, max_shard_size)
     try:
@@ -256,7 +261,7 @@ def _write_weights(
 
 
 def _rounded(tensor: torch.Tensor, dtype: str, name: str) -> torch.Tensor:
-    """Round to nearest even. ValueError if a finite value becomes infinite."""
+    """Round to nearest even. ValueError if a finite value would become infinite."""
     import torch
 
     rounded = tensor.to(getattr(torch, dtype))
@@ -273,7 +278,7 @@ def _rounded(tensor: torch.Tensor, dtype: str, name: str) -> torch.Tensor:
 def _write_small_files(
     folder: Path, model: CausalLM, dtype: str | None, tokenizer: Path
 ) -> list[_C.FileDigest]:
-    """Write configuration, tokenizer and licence, and sync them to disk. Return their digests."""
+    """Write configuration, tokenizer and licence, and sync them to disk. Return the files' digests."""
     kept = KeptFiles.from_directory(tokenizer)
 
     def write(private: str) -> None:

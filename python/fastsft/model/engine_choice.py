@@ -1,7 +1,8 @@
 """Opens a model, from a directory or a given object, and chooses the engine that computes it.
 
-native: a family's C++ kernels. generic: transformers' forward and backward around the same shards and
-optimizer, for all other models. `why_generic` has the reason, for the start page.
+The native engine has C++ kernels for a family. The generic engine trains all other models: transformers
+computes forward and backward, with the same shards and optimizer. `why_generic` gives the reason for the
+generic engine, for the start page.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def open_model(
     engine: str = "auto",
     trust_remote_code: bool = False,
 ) -> CausalLM:
-    """Open a model directory or hub model with --engine's engine. ValueError as in `model_of`.
+    """Open a model directory or a hub model in the engine that --engine names. ValueError as in `model_of`.
 
-    A hub model's config.json is downloaded and checked first, so that a rejected model costs no other
-    download.
+    A hub model's config.json is downloaded and checked first. Nothing else is downloaded for a rejected
+    model.
     """
     folder = config_directory(model_name_or_path, cache_dir)
     config = model_config(str(folder))
@@ -56,11 +57,12 @@ def open_model(
 def model_of(
     config: ModelConfig, directory: Path, *, engine: str = "auto", trust_remote_code: bool = False
 ) -> CausalLM:
-    """Make the model in `directory` by its config.json; no weights are read.
+    """Make the model in `directory` by its config.json, without reading weights.
 
-    engine: "auto" is the native engine if that computes every setting in `config`, else the generic one.
-    trust_remote_code: the generic engine runs the directory's model class. ValueError for a family that
-    neither engine trains, for quantised weights, and for --engine native with the directory's code.
+    engine: "auto" chooses the native engine if it supports every setting in `config`, else the generic
+    engine.
+    trust_remote_code: True to run the directory's model class in the generic engine. ValueError for a family
+    that neither engine trains, for quantised weights, and for --engine native with the directory's code.
     """
     runs_code = trust_remote_code and has_model_code(config)
     if runs_code:
@@ -69,7 +71,8 @@ def model_of(
     if why is None:
         return CausalLM.from_pretrained(str(directory), config=config)
     model = _generic(config, directory, why, runs_code=runs_code)
-    model.parameter_shapes()  # transformers rejects a wrong configuration here, before anything else happens
+    # Raises transformers' error for a wrong configuration, before anything else happens.
+    model.parameter_shapes()
     model.generation_settings()
     return model
 
@@ -85,7 +88,10 @@ def _generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool)
 
 
 def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, runs_code: bool) -> str | None:
-    """Return why the generic engine computes the model; None for the native one, which may reject it."""
+    """Return why the generic engine computes the model.
+
+    None for the native engine, which may still reject the model.
+    """
     check_floats(config, directory)
     check_dropouts(config, directory)
     if not runs_code and is_vision_text(config):
@@ -104,7 +110,7 @@ def _why_generic(config: Mapping[str, Any], engine: str, directory: Path, *, run
 
 
 def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
-    """Return why a vision-text model is generic. ValueError for --engine native."""
+    """Return why a vision-text model needs the generic engine. ValueError for --engine native."""
     if engine == "native":
         raise ValueError(
             f"--engine native: {config.get('model_type')} is a vision-text model, whose text decoder the "
@@ -115,9 +121,9 @@ def _why_vision_text(config: Mapping[str, Any], engine: str) -> str:
 
 
 def as_model(model: object, engine: str = "auto") -> CausalLM:
-    """Return a Trainer's `model` as a CausalLM; a directory or transformers object is opened first.
+    """Return a Trainer's `model` as a CausalLM, opening a directory or transformers object first.
 
-    engine: --engine's value, for a directory or transformers object.
+    engine: the --engine value, for a directory or transformers object.
     """
     if isinstance(model, str | Path):
         return open_model(str(model), engine=engine)
@@ -157,7 +163,7 @@ def _why_generic_object(model: PreTrainedModel, engine: str) -> str | None:
 
 
 def _other_modules(model: PreTrainedModel) -> str | None:
-    """Say why the native engine cannot read all settings from the object's modules; None if it can."""
+    """Return why the native engine cannot read all settings from the object's modules; None if it can."""
     decoder = getattr(model, "model", None)
     kind = getattr(model.config, "model_type", None)
     is_newer = (kind == "gemma2" and hasattr(getattr(decoder, "embed_tokens", None), "embed_scale")) or (
@@ -167,5 +173,5 @@ def _other_modules(model: PreTrainedModel) -> str | None:
 
 
 def _is_of_directory(model: PreTrainedModel) -> bool:
-    """Return True if transformers has loaded the model's class from a model directory (trust_remote_code)."""
+    """Return True if transformers loaded the model's class from a model directory (trust_remote_code)."""
     return type(model).__module__.split(".")[0] == "transformers_modules"

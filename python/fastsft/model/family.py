@@ -1,4 +1,4 @@
-"""Model families that fastsft trains: defaults, and config.json checks before anything else is read."""
+"""The model families that fastsft trains: their defaults, and config.json checks before training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITHOUT_CAP = ("sdpa",)
 _DEFAULT_CAP = 50.0
 _DROPOUT = re.compile(r"(^|_)(dropout|pdrop|dropout_rate|dropout_prob|drop)$")
 
-# Settings for encoders that read other inputs than text.
+# Settings for encoders with inputs other than text.
 _TOWERS = (
     "vision_config",
     "audio_config",
@@ -32,15 +32,16 @@ _TOWERS = (
     "mm_vision_tower",
     "visual",
 )
-# Vision-text families whose text decoder is trained. On texts, the causal language model that transformers
-# makes from `text_config` computes the same as the whole model (tests/model/test_vision_text.py).
+# Vision-text families whose text decoder can be trained. On texts, the causal language model that
+# transformers makes from `text_config` computes the same as the whole model
+# (tests/model/test_vision_text.py).
 VISION_TEXT = ("gemma3", "gemma4", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe")
 # Families whose configuration class ties embeddings and sets a padding row by default.
 _GEMMA = ("gemma2", "gemma3_text")
 
 
 def ties_embeddings(config: Mapping[str, Any]) -> bool:
-    """Return True if embedding and head are tied, according to config.json or a native family's default."""
+    """Return True if embedding and head are tied, by config.json or by a native family's default."""
     return bool(config.get("tie_word_embeddings", config.get("model_type") in _GEMMA))
 
 
@@ -50,7 +51,7 @@ def padding_row(config: Mapping[str, Any]) -> Any:
 
 
 def is_native(config: Mapping[str, Any]) -> bool:
-    """Return True if the native engine computes this model_type."""
+    """Return True if the native engine supports this model_type."""
     from fastsft import _C
 
     return config.get("model_type") in _C.model_families()
@@ -90,7 +91,7 @@ def _check_installed(config: Mapping[str, Any]) -> None:
 
 
 def check_family(config: Mapping[str, Any], directory: Path) -> None:
-    """Raise ValueError for a model_type that the native engine does not compute."""
+    """Raise ValueError if the native engine does not support the model_type."""
     from fastsft import _C
 
     if is_native(config):
@@ -115,12 +116,12 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def is_vision_text(config: Mapping[str, Any]) -> bool:
-    """Return True for a vision-text model whose family's text decoder can be trained."""
+    """Return True for a vision-text model of a family whose text decoder can be trained."""
     return config.get("model_type") in VISION_TEXT and isinstance(config.get("text_config"), Mapping)
 
 
 def check_decoder(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError if a model has other parts than a text decoder, which texts would not train."""
+    """Raise ValueError if a model has parts besides a text decoder, because texts would not train them."""
     towers = [name for name in _TOWERS if config.get(name)]
     if towers:
         raise ValueError(
@@ -149,7 +150,7 @@ def check_floats(config: Mapping[str, Any], directory: Path) -> None:
 
 
 def check_dropouts(config: Mapping[str, Any], directory: Path) -> None:
-    """Raise ValueError for dropouts outside 0 to 1, which transformers rejects only in the first step."""
+    """Raise ValueError for dropouts outside 0 to 1. transformers rejects them only in the first step."""
     for name, value in config.items():
         is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
         if value is not None and not is_share and _DROPOUT.search(name):
@@ -168,12 +169,12 @@ def _library_version() -> str:
 
 
 def has_model_code(config: Mapping[str, Any]) -> bool:
-    """Return True if auto_map in config.json names a model class in the directory's code."""
+    """Return True if auto_map in config.json names a model class that is code in the directory."""
     return MODEL in _classes(config)
 
 
 def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) -> None:
-    """Raise ValueError for --engine native, and if the directory lacks a code file that auto_map names."""
+    """Raise ValueError for --engine native, and if a code file that auto_map names is missing."""
     path, classes = directory / "config.json", _classes(config)
     if engine == "native":
         raise ValueError(
@@ -191,7 +192,10 @@ def check_model_code(config: Mapping[str, Any], directory: Path, engine: str) ->
 
 
 def code_file(reference: object) -> str | None:
-    """Return `modeling_x.py` for "modeling_x.XForCausalLM"; None if it names no module in the directory."""
+    """Return `modeling_x.py` for "modeling_x.XForCausalLM".
+
+    None if the reference names no module in the directory.
+    """
     parts = reference.split(".") if isinstance(reference, str) else []
     return f"{parts[0]}.py" if len(parts) == 2 and all(map(str.isidentifier, parts)) else None
 
@@ -199,8 +203,8 @@ def code_file(reference: object) -> str | None:
 def refuse_remote_code(directory: Path, config: Mapping[str, Any], *, runs_model: bool) -> None:
     """Raise ValueError for classes in `auto_map` that transformers would run, but fastsft does not.
 
-    Called for runs with --trust_remote_code True. config: the content of config.json. runs_model: True if the
-    directory's model class is run.
+    Called if --trust_remote_code is True. config: the content of config.json. runs_model: True if fastsft
+    runs the directory's model class.
     """
     if not runs_model:
         _refuse(directory / "config.json", _classes(config), (CONFIG, MODEL))
@@ -220,7 +224,7 @@ def _refuse(path: Path, classes: Mapping[str, Any], names: tuple[str, ...]) -> N
 
 
 def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the classes that auto_map names; old tokenizers have a plain list there."""
+    """Return the classes that auto_map names. In old tokenizer configurations, auto_map is a plain list."""
     classes = content.get("auto_map")
     if isinstance(classes, list | tuple):
         return {_TOKENIZER: classes}
@@ -230,13 +234,17 @@ def _classes(content: Mapping[str, Any]) -> dict[str, Any]:
 def as_computed(config: Mapping[str, Any], attention: str) -> dict[str, Any]:
     """Return `config` as transformers computes it with the attention implementation `attention`.
 
-    transformers' sdpa ignores Gemma 2's cap on attention scores; eager, flash and flex attention apply it.
+    sdpa in transformers ignores Gemma 2's cap on attention scores; eager, flash and flex attention apply the
+    cap.
     """
     return {**config, CAP: None} if _ignores_cap(config, attention) else dict(config)
 
 
 def tell_ignored_cap(config: Mapping[str, Any], attention: str, *, trains: bool = True) -> None:
-    """Print a notice if `attention` ignores the cap on scores. trains: also say how to train with the cap."""
+    """Print a notice if `attention` ignores the cap on attention scores.
+
+    trains: True to explain how to train with the cap, too.
+    """
     if not _ignores_cap(config, attention):
         return
     version = _library_with_cap()
@@ -252,10 +260,10 @@ def tell_ignored_cap(config: Mapping[str, Any], attention: str, *, trains: bool 
 
 @cache
 def _library_with_cap() -> str | None:
-    """Return the installed transformers' version if its default attention caps Gemma 2's scores, else None.
+    """Return the installed transformers' version if its default attention applies Gemma 2's cap; else None.
 
-    In such a version Gemma 2's classes do not support sdpa and load with eager attention. The source file is
-    read, not imported.
+    In such a version, Gemma 2's classes do not support sdpa and use eager attention. The source file is read
+    rather than imported.
     """
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:

@@ -1,7 +1,7 @@
-"""A trained model's replies, to see the effect of training; it is no server for many users.
+"""Generates a trained model's replies, to see the effect of training; not a server for many users.
 
-ChatModel opens a directory. Continuation reads a prompt and draws tokens through a Reader, which is the
-engine's decoder or transformers' model.
+ChatModel opens a directory. Continuation reads a prompt and draws tokens. Its Reader is the engine's decoder
+or a transformers model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Change = Callable[[str, torch.Tensor], torch.Tensor]
-_INCOMPLETE = "\ufffd"  # what tokenizer.decode returns for an incomplete character
+_INCOMPLETE = "\ufffd"  # tokenizer.decode's result for an incomplete character
 _DEFAULT_POSITIONS = 2048
 _LEAST_TEMPERATURE = 1e-6  # at temperatures below this, the most likely token is taken
 
@@ -41,9 +41,10 @@ _LEAST_TEMPERATURE = 1e-6  # at temperatures below this, the most likely token i
 class Sampling:
     """The rule that chooses the next token.
 
-    temperature: at 0 the most likely token is taken, else tokens are drawn from softmax(logits /
-    temperature). top_p: draw only from the fewest most likely tokens whose probabilities add up to this.
-    ValueError for a negative temperature, or for a top_p outside (0, 1].
+    temperature: 0 takes the most likely token. Otherwise, tokens are drawn from softmax(logits /
+    temperature).
+    top_p: draw only from the fewest most likely tokens whose probabilities add up to this number. ValueError
+    for a negative temperature, or for a top_p outside (0, 1].
     """
 
     temperature: float = 0.0
@@ -56,7 +57,7 @@ class Sampling:
             raise ValueError(f"top_p: expected above 0 and at most 1, got {self.top_p}")
 
     def choose(self, logits: torch.Tensor, generator: torch.Generator) -> int:
-        """Choose a token id by float32 logits [vocab_size]; without drawing, ties go to the lowest id."""
+        """Choose a token id by float32 logits [vocab_size]. At temperature 0, ties go to the lowest id."""
         if not bool(logits.isfinite().all()):
             raise ValueError("the model's logits are not finite: training diverged, or weights are damaged")
         if self.temperature < _LEAST_TEMPERATURE:
@@ -70,10 +71,10 @@ class Sampling:
 
 
 class Reader(Protocol):
-    """Interface for models that read tokens: _C.TextDecoder or LibraryReader."""
+    """Interface for models that read tokens: _C.TextDecoder and LibraryReader."""
 
     def read(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
-        """Read the next tokens, int64 [n]; return the logits after the last one, float32 [vocab_size]."""
+        """Read the next tokens, int64 [n]. Return the logits after the last token, float32 [vocab_size]."""
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
@@ -82,7 +83,7 @@ class Reader(Protocol):
 class Continuation:
     """Continues prompts token by token.
 
-    The prefix that a prompt shares with the previous text is not read again.
+    If a prompt begins like the previous text, the common prefix is not read again.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -98,7 +99,8 @@ class Continuation:
         sampling: Sampling | None = None,
         seed: int = 0,
     ) -> Iterator[int]:
-        """Yield the ids that follow `prompt`, ending before an id in `stop`, or after max_new_tokens ids.
+        """Yield the ids that follow `prompt`, until an id in `stop` comes, or max_new_tokens ids were
+        yielded.
 
         ValueError for an empty prompt.
         """
@@ -116,9 +118,11 @@ class Continuation:
             unread = [token]
 
     def _keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Make the reader forget all but the prefix that it shares with `prompt`; return the prefix length.
+        """Make the reader forget all tokens after the prefix that they share with `prompt`.
 
-        `prompt`'s last token is always read again, for its logits.
+        Return the prefix length.
+
+        `prompt`'s last token is always read again, because its logits are needed.
         """
         pairs = zip(prompt[:-1], self._read, strict=False)
         shared = next((i for i, (new, old) in enumerate(pairs) if new != old), None)
@@ -138,15 +142,15 @@ class StreamOptions(TypedDict, total=False):
 
 
 class ChatModel:
-    """A model directory or checkpoint that answers questions, with the engine that a run would choose.
+    """A model directory or checkpoint that answers questions, in the engine that a run would choose.
 
-    max_positions: most tokens in prompt and reply together, by default from config.json; the native engine
+    max_positions: maximal tokens in prompt and reply together, by default from config.json. The native engine
     stops at the RoPE switch length, too (longrope: the original positions).
-    template: a chat template's name, by default the model's own, else vicuna_v1.1.
+    template: a chat template's name; by default the model's own template, else vicuna_v1.1.
     dtype: float32 or bfloat16; "auto" is float32 on a CPU and bfloat16 on a GPU.
     tokenizer: tokenizer directory, by default the model's.
     change: called with each tensor's name and value; returns the value to use.
-    trust_remote_code: run the directory's model class.
+    trust_remote_code: True to run the directory's model class.
 
     ValueError if the files do not fit together.
     """
@@ -194,7 +198,7 @@ class ChatModel:
         self._stop = _stop_ids(directory, self.tokenizer, self.prompts)
 
     def reply(self, message: str, **options: Unpack[StreamOptions]) -> str:
-        """Answer a message; `options` as for `stream`."""
+        """Answer a message. `options` as for `stream`."""
         return "".join(self.stream([{"role": "user", "content": message}], **options)).strip()
 
     def stream(
@@ -206,10 +210,11 @@ class ChatModel:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> Iterator[str]:
-        """Yield the reply to a conversation in pieces of text.
+        """Yield the reply to a conversation, in text pieces.
 
-        messages: {"role", "content"} each; the last message is the user's. The reply ends when prompt and
-        reply have `max_positions` tokens. ValueError if the prompt alone has as many.
+        messages: dictionaries with "role" and "content"; the last message is the user's. The reply ends at
+        the latest when prompt and reply have `max_positions` tokens. ValueError if the prompt alone has that
+        many.
         """
         prompt = self.prompts.ids(messages)
         room = self.max_positions - len(prompt)
@@ -251,9 +256,9 @@ def _native_reader(
 
 
 def _fill(decoder: _C.TextDecoder, directory: str | Path, change: Change | None) -> list[str]:
-    """Load the weights in `directory` into the decoder; return notices.
+    """Load the weights in `directory` into the decoder. Return notices.
 
-    change: called with one tensor at a time.
+    change: called with each tensor's name and value, so that only one tensor is in memory.
     """
     if change is None:
         return list(decoder.load(str(directory)))
@@ -278,14 +283,14 @@ def _positions(directory: str | Path) -> int:
 
 
 def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> frozenset[int]:
-    """Return the ids that end a reply, by generation_config.json, the tokenizer and the template."""
+    """Return the ids that end a reply, from generation_config.json, the tokenizer and the template."""
     eos = (read_generation_config(directory) or {}).get("eos_token_id")
     ids = [*(eos if isinstance(eos, list) else [eos]), tokenizer.eos_token_id, prompts.stop_id]
     return frozenset(token for token in ids if token is not None)
 
 
 class LibraryReader:
-    """A Reader by transformers' own forward. ValueError if transformers cannot open the directory."""
+    """A Reader that runs a transformers model. ValueError if transformers cannot open the directory."""
 
     def __init__(
         self,
@@ -314,7 +319,7 @@ class LibraryReader:
             for name, parameter in model.named_parameters():
                 parameter.data = change(name, parameter.data)
         model.eval()
-        self._model: PreTrainedModel = model.to(  # .to() is typed as a wrapper without `self`
+        self._model: PreTrainedModel = model.to(  # .to()'s type stub lacks `self`
             device=device, dtype=getattr(torch, dtype)
         )
         self._ids: list[int] = []
@@ -323,7 +328,7 @@ class LibraryReader:
 
     @property
     def max_positions(self) -> int | None:
-        """Positions according to the configuration; None if it has no such number."""
+        """Maximal positions from the configuration; None if it has no such number."""
         positions = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         return positions if isinstance(positions, int) and positions > 0 else None
 
@@ -340,6 +345,6 @@ class LibraryReader:
         return logits
 
     def truncate(self, length: int) -> None:
-        # Not every cache can be shortened, so the remaining tokens are computed again.
+        # Some caches cannot be shortened, so the remaining tokens are computed again.
         if length != len(self._ids):
             self._ids, self._cache, self._num_cached = self._ids[:length], None, 0

@@ -1,8 +1,8 @@
-"""A model's default hooks, for a model directory without adapters, whose weights only the engine has.
+"""A model's default hooks. They fit a model directory without adapters, whose weights only the engine has.
 
 LoadedModel overrides ObjectHooks for a transformers object, whose parameters scripts read and write during
-training. The models in fastsft.lora override AdapterHooks: they train and save adapters. Models for the
-generic engine override GenericHooks.
+training. The models in fastsft.lora override AdapterHooks, because they train and save adapters. Models in
+the generic engine override GenericHooks.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class ObjectHooks:
-    """Hooks that keep the engine's weights and the parameters of a given transformers object in agreement."""
+    """Hooks that keep a given transformers object's parameters equal to the engine's weights."""
 
-    engine_owns_weights = False  # from the start of `train` until `copy_to_module`
+    engine_owns_weights = False  # True from the start of `train` until `copy_to_module`
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the forward pass of the given transformers model with the newest weights.
 
-        TypeError for a model directory, which has no module. While `train` runs, also TypeError if ranks hold
-        the weights in shards, because the module then has old weights, and if gradients are enabled, because
-        the engine's step would not see them.
+        TypeError for a model directory, which has no module. While `train` runs, also TypeError if the
+        weights are sharded, because the module then has old weights, and if gradients are enabled, because
+        the engine's step would ignore them.
         """
         import torch
 
@@ -63,35 +63,40 @@ class ObjectHooks:
         return iter(())
 
     def is_sharded(self) -> bool:
-        """Return True if each rank has only a part of the weights."""
+        """Return True if each rank holds only a part of the weights."""
         return False
 
     def check_unaltered(self, caller: str) -> None:
         """Raise ValueError if a script has changed the module while `train` runs."""
 
     def check_no_gradients(self, caller: str) -> None:
-        """Raise ValueError if a script has left gradients, to which transformers' next step would add."""
+        """Raise ValueError if a script has left gradients; transformers would add the next step's to them."""
 
     def forbid_gradients(self, event: str) -> AbstractContextManager[None]:
-        """Raise ValueError if code in the context reads `grad`: at `event` only transformers has some."""
+        """Raise ValueError if code in this context reads `grad`.
+
+        At `event`, only transformers has gradients.
+        """
         return nullcontext()
 
     def load_changed_weights(self) -> bool:
-        """Load weights that a script has changed into the engine; return True if there were any. Collective.
+        """Load weights that a script has changed into the engine; return True if any were changed.
+
+        Collective.
 
         ValueError if the weights differ between ranks.
         """
         return False
 
     def load_weights_before_save(self, caller: str) -> bool:
-        """Check the module's parameter shapes and call `load_changed_weights`. Collective.
+        """Check the module's parameter shapes, and call `load_changed_weights`. Collective.
 
-        caller: prefix for messages.
+        caller: message prefix.
         """
         return False
 
     def begin_training(self, *, is_stale: bool) -> None:
-        """Make the module's parameters read as the engine's weights until `end_training`.
+        """Make reads of the module's parameters return the engine's weights until `end_training`.
 
         is_stale: True if the engine has newer weights than the module.
         """
@@ -100,7 +105,7 @@ class ObjectHooks:
         """Stop watching the module's parameters."""
 
     def mark_stale(self) -> None:
-        """Record that the engine has new weights, after a step or from a checkpoint."""
+        """Record that a step or a checkpoint has given the engine new weights."""
 
     def refresh(self) -> None:
         """Write the newest weights into the module during `train`, so that other processes can copy it."""
@@ -123,7 +128,7 @@ class ObjectHooks:
 class AdapterToSave(Protocol):
     """Adapters that a save writes instead of the whole model.
 
-    A protocol, because fastsft.lora, which implements it, imports this module.
+    A protocol, because fastsft.lora implements it and imports this module.
     """
 
     def write(self, directory: str, /) -> list[_C.FileDigest]:
@@ -131,21 +136,21 @@ class AdapterToSave(Protocol):
 
 
 class AdapterHooks:
-    """Hooks for adapters. By default a model has none, and a checkpoint has all weights."""
+    """Hooks for adapters. By default, a model has no adapters, and a checkpoint contains all weights."""
 
     def broadcast_adapters(self) -> None:
-        """Broadcast the adapters that rank 0 has initialised to all ranks. Collective."""
+        """Broadcast the adapters that rank 0 has initialized to all ranks. Collective."""
 
     def adapter_bytes(self) -> int | None:
-        """Return the adapter's file size in bytes; None without adapters."""
+        """Return an adapter's file size in bytes; None without adapters."""
         return None
 
     def adapter_facts(self) -> dict[str, Any] | None:
-        """Return the adapter settings that a resumed run must share; None without adapters."""
+        """Return the adapter settings that must not change when a run resumes; None without adapters."""
         return None
 
     def base_weights(self) -> str | None:
-        """Return the frozen base weights' identity; None without adapters, or if unknown."""
+        """Return the frozen base weights' identity; None without adapters, or if it is unknown."""
         return None
 
     def base_weights_next_to(self, directory: str | Path) -> str | None:
@@ -160,7 +165,7 @@ class AdapterHooks:
         """Load the frozen tensors that were saved with the adapter in `directory`. Collective."""
 
     def adapter_from_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> AdapterToSave | None:
-        """Return the adapter in `state_dict`; None if `state_dict` has a whole model."""
+        """Return the adapter in `state_dict`; None if `state_dict` holds a whole model."""
         return None
 
     def adapter_to_save(self) -> AdapterToSave | None:
@@ -168,22 +173,22 @@ class AdapterHooks:
         return None
 
     def with_adapters_of_engine(self, setting: EngineSettings) -> EngineSettings:
-        """Return `setting` with this model's adapters."""
+        """Return a copy of `setting` with this model's adapters."""
         return setting
 
 
 class GenericHooks:
-    """Hooks for tensors, files and memory, which models with transformers' own classes override."""
+    """Hooks for tensors, files and memory. Models in the generic engine override these hooks."""
 
     def positions_in_table(self) -> bool:
         """Return True if positions are embedding rows, which RoPE scaling cannot extend."""
         return False
 
     def stored_parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors in engine and files that make up transformers' parameter `name`.
+        """Yield the tensors in engine and files that make up transformers' parameter `name`, as views of
+        `tensor`.
 
-        tensor: the parameter, or a tensor with the same shape, such as a moment; views of `tensor` are
-        yielded.
+        tensor: the parameter, or a tensor with the same shape, such as an optimizer moment.
         """
         yield name, tensor
 
@@ -192,11 +197,11 @@ class GenericHooks:
         return {}
 
     def carried(self) -> list[StoredTensor]:
-        """Return the file tensors that the engine does not have and a save copies unchanged."""
+        """Return the file tensors that the engine does not have, and that a save copies unchanged."""
         return []
 
     def class_name(self) -> str | None:
-        """Return the name of the transformers class that computes; None for a native family."""
+        """Return the transformers class that computes the passes; None for a native family."""
         return None
 
     def code_files(self) -> dict[str, str]:
@@ -204,15 +209,17 @@ class GenericHooks:
         return {}
 
     def activation_sizes(self, dtype: str) -> ActivationSizes | None:
-        """Return a generic model's activation sizes; None if the engine plans its own memory."""
+        """Return a generic engine model's activation sizes; None in the native engine."""
         return None
 
 
 def add_fsdp_settings(model: nn.Module) -> None:
-    """Add the settings that torch's `FSDP.state_dict_type(model, ...)` sets and restores, without effect.
+    """Add the settings that torch's `FSDP.state_dict_type(model, ...)` sets and restores.
 
-    FastChat's scripts save inside this context, which fails when it ends if no FSDP module has settings
-    (`KeyError: None`, torch 2.11). RuntimeError if this torch keeps the settings elsewhere.
+    They have no effect.
+
+    FastChat's scripts save inside this context. Without settings of an FSDP module, the context fails when it
+    ends (`KeyError: None`, torch 2.11). RuntimeError if this torch release keeps the settings elsewhere.
     """
     try:
         from torch.distributed._composable_state import _insert_module_state

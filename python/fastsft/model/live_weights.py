@@ -1,4 +1,4 @@
-"""LiveWeights: keeps a given model's parameters current while the engine trains its own copy."""
+"""LiveWeights: keeps a given model's parameters up to date while the engine trains its own copy."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     _Parts = Callable[[str, torch.Tensor], Iterator[tuple[str, torch.Tensor]]]
 
-_OWN_REFERENCES = 2  # references to a parameter in a loop: the variable, and the argument of getrefcount
-_OWN_STORAGES = 2  # storage references: the parameter's, and the one that returns the count
+# References to a parameter within the loop: the variable, and the argument of getrefcount.
+_OWN_REFERENCES = 2
+_OWN_STORAGES = 2  # references to a storage: the parameter's own, and the object that is asked for the count
 _INSTEAD = "change weights before train(), or at other events"
 _GRADIENTS = ("grad", "_grad")
 _WAY_OUT = (
@@ -39,7 +40,7 @@ _WAY_OUT = (
 
 
 def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield each parameter once, by its name without torch.compile's wrappers; cause no refresh."""
+    """Yield each parameter once, by its name without torch.compile's wrappers. Causes no refresh."""
     seen = set()
     for path, part in module.named_modules():
         for name, parameter in dict.items(part._parameters):
@@ -49,12 +50,13 @@ def raw_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 class LiveWeights:
-    """Copies the engine's weights into `module` when its parameters are read; loads written weights back.
+    """Copies the engine's weights into `module` when its parameters are read, and loads written weights back.
 
-    If the weights are sharded, a reader gets the old values, with a warning. On several ranks, written
-    weights raise ValueError. rename: maps the module's parameter name to the engine's; parameters that the
-    engine does not train keep their values. parts: yields the engine's tensors that a parameter consists of
-    (CausalLM.stored_parts).
+    If the weights are sharded, reads return the old values, with a warning. On several ranks, written weights
+    raise ValueError.
+    rename: maps a parameter's name in the module to the engine's name. Parameters that the engine does not
+    train keep their values.
+    parts: yields the engine's tensors that make up a parameter (CausalLM.stored_parts).
     """
 
     def __init__(
@@ -71,14 +73,16 @@ class LiveWeights:
         self._parts: _Parts = parts or (lambda name, tensor: iter(((name, tensor),)))
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._is_stale = self._was_read = False
-        self._digests: dict[str, str] = {}  # for the values last exchanged with the engine
+        self._digests: dict[str, str] = {}  # digests of the values last exchanged with the engine, by name
         self._objects: dict[str, int] = {}
-        self._written: frozenset[str] = frozenset()  # names that are current although others are stale
+        # Parameters that are up to date although others are stale.
+        self._written: frozenset[str] = frozenset()
 
     def begin(self, digests: dict[str, str], *, is_stale: bool) -> None:
-        """Watch the parameters.
+        """Begin to watch reads and writes of the module's parameters.
 
-        digests: the values' digests. is_stale: True if the engine has other weights.
+        digests: for the parameters' present values. is_stale: True if the engine has newer weights
+        than the module.
         """
         self._digests = dict(digests)
         self._objects = {name: id(parameter) for name, parameter in self._named()}
@@ -88,15 +92,16 @@ class LiveWeights:
             self.mark_stale()
 
     def end(self) -> dict[str, str]:
-        """Stop watching; return the digests for the values last exchanged with the engine."""
+        """Stop watching. Return the digests for the values last exchanged with the engine."""
         for part in self._module.modules():
             vars(part)["_parameters"] = dict(dict.items(part._parameters))
         return self._digests
 
     def mark_stale(self) -> None:
-        """Record that the engine has new weights.
+        """Record that the engine has newer weights than the module.
 
-        Parameters to which a script holds its own references are written at once.
+        A parameter that a script references directly is copied from the engine at once, because its reads
+        cannot be watched.
         """
         self._is_stale = True
         referenced = () if self._sharded else self._referenced()
@@ -111,7 +116,7 @@ class LiveWeights:
     def refresh(self) -> None:
         """Write the newest weights into the module."""
         if self._is_stale and not self._sharded:
-            # Skip parameters that are current already: the script may have written into them since.
+            # Skip parameters that are already up to date: the script may have written into them since.
             self._write([name for name, _ in self._named() if name not in self._written])
             self._is_stale = False
 
@@ -138,7 +143,7 @@ class LiveWeights:
         return True
 
     def check_unchanged(self, event: str) -> None:
-        """Raise ValueError if a callback wrote weights between a step's passes and update."""
+        """Raise ValueError if a callback wrote weights between the passes and the update of a step."""
         changed = self._changed()
         if changed:
             raise ValueError(
@@ -160,7 +165,7 @@ class LiveWeights:
         return [name for name in now if now[name] != self._digests.get(name)]
 
     def _before_read(self) -> None:
-        if os.getpid() != self._process:  # a worker process keeps the weights that it had at its fork
+        if os.getpid() != self._process:  # a worker process keeps the weights from its fork
             return
         self._was_read = True
         if not self._is_stale:
@@ -194,7 +199,10 @@ class LiveWeights:
             yield (name if self._rename is None else self._rename(name)), parameter
 
     def _referenced(self) -> list[str]:
-        """Return the parameters to which, or to whose memory, anything but the modules has a reference."""
+        """Return the parameter names to which code outside the modules has a reference.
+
+        A reference to the parameter's memory counts, too.
+        """
         import torch
 
         own = Counter(
@@ -215,22 +223,22 @@ class LiveWeights:
 
 
 class LiveHooks:
-    """Hooks for a model with a module, whose parameters are kept current while `train` runs."""
+    """Hooks for a model with a module, whose parameters are kept up to date while `train` runs."""
 
     module: nn.Module
     _live: LiveWeights | None = None
-    _weights: dict[str, str]  # parameter digests when last exchanged with the engine
+    _weights: dict[str, str]  # the parameters' digests when last exchanged with the engine
 
     @property
     def training(self) -> bool:
-        """The module's training mode, which scripts see."""
+        """The module's training mode, as scripts see it."""
         return bool(self.module.training)
 
     def set_mode(self, *, training: bool) -> None:
         self.module.train(training)
 
     def end_training(self) -> None:
-        """Stop watching the module's parameters; they keep the values that were read last."""
+        """Stop watching the module's parameters. They keep the values from the last read."""
         if self._live is not None:
             self._weights, self._live = self._live.end(), None
 
@@ -251,7 +259,7 @@ class LiveHooks:
 
 
 class _WatchedParameters(dict[str, "nn.Parameter | None"]):
-    """A module's `_parameters`, which calls `before_read` before it returns a parameter."""
+    """A module's `_parameters` that calls `before_read` before it returns a parameter."""
 
     def __init__(self, own: dict[str, nn.Parameter | None], before_read: Callable[[], None]) -> None:
         super().__init__(own)

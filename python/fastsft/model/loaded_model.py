@@ -1,4 +1,4 @@
-"""LoadedModel: a transformers object as a Trainer's model; it gets the trained weights back."""
+"""LoadedModel: a transformers object for a Trainer, which gives the trained weights back to it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class LoadedModel(LiveHooks, CausalLM):
-    """A given native transformers model, on any device.
+    """A given transformers model from a native family, on any device.
 
-    The engine trains its own copy in the master weights' dtype; `copy_to_module` writes that into the
-    parameters, in their dtype. While `train` runs, the parameters read as the newest weights
-    (live_weights.py). Attributes that a CausalLM lacks are looked up in the module. ValueError for a class
-    that the native engine does not compute, and for parameters that are frozen, quantised or on the meta
-    device.
+    The engine trains its own copy in the master weights' dtype. `copy_to_module` writes the trained
+    weights into the parameters, in their dtype. While `train` runs, reads of the parameters return the newest
+    weights (live_weights.py). Attributes that CausalLM lacks are looked up in the module. ValueError for a
+    class that the native engine does not support, and for parameters that are frozen, quantised or on the
+    meta device.
     """
 
     module: PreTrainedModel
@@ -51,7 +51,7 @@ class LoadedModel(LiveHooks, CausalLM):
         self._weights = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._differing: dict[str, object] = {}
-        self._marks: ModuleSnapshot | None = None  # while train() runs
+        self._marks: ModuleSnapshot | None = None  # set while train() runs
         name = str(getattr(module.config, "_name_or_path", "") or "")
         in_memory = Path(f"{type(module).__name__} in memory")
         super().__init__(Path(name) if name and Path(name).is_dir() else in_memory, self._config)
@@ -63,13 +63,13 @@ class LoadedModel(LiveHooks, CausalLM):
 
         def __getattr__(self, name: str) -> Any:
             """Return the module's attribute, such as `generate`, `save_pretrained` or `device`."""
-            if name == "module":  # in __init__, before it is set
+            if name == "module":  # in __init__, before `module` is set
                 raise AttributeError(name)
             return getattr(self.module, name)
 
     @property
     def config(self) -> ModelConfig:
-        """The configuration to save, with changes that scripts made to the module's configuration."""
+        """The configuration to save, which includes changes by scripts to the module's configuration."""
         now = _config_of(self.module)
         for key in self._seen.keys() | now.keys():
             if now.get(key) == self._seen.get(key) and (key in now) == (key in self._seen):
@@ -86,9 +86,9 @@ class LoadedModel(LiveHooks, CausalLM):
         self._config = config
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Raise ValueError for changes with which the module computes something else than the engine.
+        """Raise ValueError if the module was changed so that it computes something else than the engine.
 
-        Also if settings in the modules differ from the settings that the engine was built with.
+        Also ValueError if the modules' settings have changed since the engine was built.
         """
         self._check_module(self.module)
         now, watched = check_model(self.module, self.config, caller, training)
@@ -120,7 +120,7 @@ class LoadedModel(LiveHooks, CausalLM):
         return forbid_gradients(list(_parameters(self.module)), event)
 
     def engine_config(self) -> dict[str, Any]:
-        """Return the configuration, overridden by settings that the modules have."""
+        """Return the configuration, with the settings that the modules really have."""
         return {**self.config, **self._differing}
 
     def load_weights(self, engine: _C.Engine) -> None:
@@ -176,14 +176,14 @@ class LoadedModel(LiveHooks, CausalLM):
         self._live = LiveWeights(self.module, self.engine, sharded=self.is_sharded(), parts=self.stored_parts)
         self._live.begin(self._weights, is_stale=is_stale)
         for _, parameter in _parameters(self.module):
-            parameter.grad = None  # as transformers' Trainer begins, by zero_grad
+            parameter.grad = None  # transformers' Trainer begins with zero_grad, too
 
     def end_training(self) -> None:
         super().end_training()
         self._marks = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors, with changes by scripts, gathered in float32. Collective."""
+        """Return all tensors, with a script's changes, gathered in float32. Collective."""
         self.load_weights_before_save("model.state_dict")
         return super().state_dict()
 
@@ -200,7 +200,7 @@ class LoadedModel(LiveHooks, CausalLM):
         yield from _parameters(self.module)
 
     def copy_to_module(self) -> None:
-        """Write the trained weights into each rank's module, rounded to its dtype. Collective.
+        """Write the trained weights into each rank's module, rounded to the module's dtype. Collective.
 
         The weights pass through every rank's memory in float32.
         """

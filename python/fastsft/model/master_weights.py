@@ -1,4 +1,4 @@
-"""MasterWeights: the model's tensors in float32, read from a checkpoint's optimizer files."""
+"""MasterWeights: a model's tensors in float32, read from a checkpoint's optimizer files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 _FILES = "optimizer-rank-*-of-*.safetensors"
-Part = tuple[int, int, Path]  # a unit's elements [begin, end), and the file with them
+Part = tuple[int, int, Path]  # elements [begin, end) of a unit, and the file that holds them
 
 
 def has_master_weights(directory: Path) -> bool:
@@ -23,9 +23,10 @@ def has_master_weights(directory: Path) -> bool:
 
 
 class MasterWeights:
-    """Reads one tensor at a time; the tensor's unit is in memory.
+    """Reads one tensor at a time. Only the last tensor's unit is in memory.
 
-    layouts: result of CausalLM's `unit_layouts`. ValueError if files do not contain this model's whole state.
+    layouts: from CausalLM's `unit_layouts`. ValueError unless the files hold this model's whole
+    state.
     """
 
     def __init__(self, directory: Path, layouts: Iterable[UnitLayout]) -> None:
@@ -47,14 +48,14 @@ class MasterWeights:
         self._unit: tuple[str, torch.Tensor] | None = None  # the unit read last
 
     def __contains__(self, name: str) -> bool:
-        """Return True if the optimizer updates the tensor, so that it has a master weight."""
+        """Return True if the optimizer updates the tensor, so that the files hold its master weight."""
         return name in self._tensors
 
     def read(self, name: str) -> torch.Tensor:
         """Read a tensor in float32."""
         unit, offset, shape = self._tensors[name]
         if self._unit is None or self._unit[0] != unit:
-            self._unit = None  # frees its memory before the next unit is read
+            self._unit = None  # frees the memory before the next unit is read
             self._unit = unit, self._read_unit(unit)
         return self._unit[1][offset : offset + math.prod(shape)].reshape(shape)
 
@@ -75,7 +76,7 @@ class MasterWeights:
 
 
 def _check_whole(directory: Path, unit: str, parts: list[Part], size: int) -> None:
-    """Raise ValueError unless the parts cover the unit exactly once; padding may follow."""
+    """Raise ValueError unless the parts cover the unit exactly once. Padding may follow."""
     end = 0
     for begin, last, _ in sorted(parts):
         if begin != end or last < begin:

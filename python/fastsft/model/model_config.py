@@ -1,4 +1,4 @@
-"""ModelConfig, a model's config.json, and access to the directory or hub snapshot that has it."""
+"""ModelConfig, the content of config.json, and access to its model directory or hub snapshot."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _CODE = "*.py"
 _PICKLED = "*.bin"
-# Files for other programs: Mistral's weight format, and everything in folders (onnx, original, ...).
+# Files that other programs use: Mistral's weight format, and everything in folders (onnx, original, ...).
 _OTHERS = ("consolidated*", "*/*")
 _OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
 
 
 class ModelConfig(dict[str, Any]):
-    """A config.json with keys as attributes, too.
+    """A config.json's content, whose keys are also attributes.
 
-    Scripts may change it; a save writes its content at that moment.
+    Scripts may change it. A save writes the content at that moment.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -40,7 +40,7 @@ class ModelConfig(dict[str, Any]):
         self[name] = value
 
     def __setitem__(self, name: str, value: object) -> None:
-        """Set a key; remove an older or newer key for the same RoPE setting."""
+        """Set a key, and remove an older or newer key for the same RoPE setting."""
         set_rope(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,9 +52,9 @@ class ModelConfig(dict[str, Any]):
         return json.dumps(self, indent=2, sort_keys=True) + "\n"
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write config.json, with the keys of transformers 4 and 5, into `save_directory` on this rank.
+        """Write config.json into `save_directory` on this rank, with transformers 4 and 5 keys.
 
-        Keys about weights and tokenizer that a model save has written there stay.
+        Keys about weights and tokenizer that an earlier model save wrote there stay.
         """
         path = Path(save_directory) / "config.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _read_config(path: Path) -> ModelConfig:
 
 
 def _adapter_hint(directory: Path) -> str:
-    """Return a hint for a message if `directory` has an adapter, else an empty string."""
+    """Return a hint for an error message if `directory` has an adapter; else ""."""
     if not (directory / "adapter_config.json").is_file():
         return ""
     return (
@@ -98,7 +98,7 @@ def _adapter_hint(directory: Path) -> str:
 
 
 def write_both_words(directory: str | Path) -> None:
-    """Add missing keys of transformers 4 or 5 to a config.json that transformers has saved."""
+    """Add the missing transformers 4 or 5 keys to a config.json that transformers has saved."""
     path = Path(directory) / "config.json"
     written = read_json_object(path)
     if (complete := in_both_words(as_computed_here(written))) != written:
@@ -108,8 +108,8 @@ def write_both_words(directory: str | Path) -> None:
 def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
     """Return the directory `name`, or a hub model's snapshot after downloading missing files.
 
-    Pickled weights are downloaded only if there are no safetensors, Python files only if has_code is True.
-    ValueError if `name` is neither a directory nor a hub model.
+    Pickled weights are downloaded only if there are no safetensors, and Python files only if has_code is
+    True. ValueError if `name` is neither a directory nor a hub model.
     """
     if (path := local_directory(name)) is not None:
         return path
@@ -123,7 +123,7 @@ def config_directory(name: str, cache_dir: str | None = None) -> Path:
 
 
 def local_directory(name: str) -> Path | None:
-    """Return `name` as a directory; None if it may be a hub model. ValueError if it can be neither."""
+    """Return `name` as a directory; None if it may be a hub model. ValueError if it cannot be either."""
     path = Path(name).expanduser()
     if path.is_dir():
         check_name(path.absolute(), "--model_name_or_path")
@@ -150,7 +150,7 @@ def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
 
 
 def of_default(name: str) -> str:
-    """Return a hint for a message if `name` is FastChat's default model, else an empty string."""
+    """Return a hint for an error message if `name` is FastChat's default model; else ""."""
     return (
         "; it is FastChat's default: name your model with --model_name_or_path"
         if name == DEFAULT_MODEL

@@ -1,4 +1,4 @@
-"""Saves a model as a complete Hugging Face directory, from the engine or a script's state_dict.
+"""Saves a model as a complete Hugging Face directory, from the engine or from a script's state_dict.
 
 Rules: docs/spec/trainer_semantics.md, sections 19 to 24.
 """
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from fastsft.callbacks.state import TrainerState
     from fastsft.model.causal_lm import CausalLM
 
-FileReport = tuple[str, int, int]  # name, bytes, CRC-32C
-RangeReport = tuple[str, int, int, int]  # name, first byte, bytes, CRC-32C
+FileReport = tuple[str, int, int]  # name, size in bytes, CRC-32C
+RangeReport = tuple[str, int, int, int]  # name, first byte, size in bytes, CRC-32C
 
-Report = tuple[list[FileReport], list[RangeReport]]  # files and ranges that a rank has written
+Report = tuple[list[FileReport], list[RangeReport]]  # files and file ranges that a rank has written
 
 
 class TrainedRun(Protocol):
     """The Trainer attributes that a save reads.
 
-    A protocol, because the trainer imports this module. The object may also have a `tokenizer`, or a
-    `data_collator` with one, and a `saver` while it trains.
+    A protocol, because the trainer package imports this module. The object may also have a `tokenizer` or a
+    `data_collator` with a tokenizer and, while it trains, a `saver`.
     """
 
     @property
@@ -62,7 +62,7 @@ class TrainedRun(Protocol):
 
 @dataclass(frozen=True)
 class ModelForm:
-    """Dtype and largest file size in bytes for the weights that a save writes."""
+    """Dtype and largest file size, in bytes, of the weight files that a save writes."""
 
     dtype: str
     max_shard_size: int
@@ -73,7 +73,7 @@ class ModelForm:
         return cls(_save_dtype(trainer), parse_size(trainer.args.max_shard_size))
 
     def bytes(self, trainer: TrainedRun) -> int:
-        """Return the total size, in bytes, of the weight files that a save writes."""
+        """Return the total weight file size that a save writes, in bytes."""
         from fastsft import _C
 
         if (adapter := trainer.model.adapter_bytes()) is not None:
@@ -82,7 +82,7 @@ class ModelForm:
 
 
 def _save_dtype(trainer: TrainedRun) -> str:
-    """Return `--save_dtype`; "auto" means the source weights' dtype."""
+    """Return `--save_dtype`, or the source weights' dtype if it is "auto"."""
     chosen = trainer.args.save_dtype
     return trainer.model.weights_dtype() if chosen == "auto" else chosen
 
@@ -92,11 +92,13 @@ def save_model_directory(
 ) -> None:
     """Write weights, config, generation config, tokenizer and training_args.json. Collective.
 
-    Weights are written in `--save_dtype`, split at `--max_shard_size`, by all ranks or streamed to one rank
-    (`--save_mode`), and read back; if a model has adapters, only these are written. All files get their names
-    together, after they are complete and synced to disk, and an earlier save's weight files are removed.
-    Values that a script wrote into a given model are saved. caller: prefix for messages. ValueError if
-    `directory` is the model's source, or if the model has parameters that the engine does not have.
+    If the model has adapters, only these are written, instead of all weights. Weights are written in
+    `--save_dtype` and split into files of `--max_shard_size`, by all ranks or streamed to one rank
+    (`--save_mode`). They are read back as a check. When all files are complete and synced to disk, they get
+    their names together, and an earlier save's weight files are removed. Values that a script wrote into
+    a given model are saved, too.
+    caller: message prefix. ValueError if `directory` is the model's source, or if the model has
+    parameters that the engine does not have.
     """
     trainer.model.load_weights_before_save(caller)
     folder, args = Path(directory), trainer.args
@@ -127,9 +129,10 @@ def save_model_directory(
 def write_weights(
     engine: _C.Engine, path: str, form: ModelForm, mode: str, args: TrainingArguments, agreement: AllOrNone
 ) -> tuple[list[_C.FileDigest], list[RangeReport]]:
-    """Write the weight files into the new directory `path` and read them back. Collective.
+    """Write the weight files into the new directory `path`, and read them back. Collective.
 
-    mode: parallel or streamed. Return what this rank wrote: digests for whole files and for file ranges.
+    mode: parallel or streamed. Return digests for the whole files and the file ranges that this rank
+    wrote.
     """
     from fastsft import _C
 
@@ -146,12 +149,12 @@ def write_weights(
 
 
 def digest_tuple(digest: _C.FileDigest) -> FileReport:
-    """Return a FileDigest as a tuple, to send to other ranks."""
+    """Return a FileDigest as a tuple, which can be sent to other ranks."""
     return digest.name, digest.size, digest.crc32c
 
 
 def range_tuple(digest: _C.RangeDigest) -> RangeReport:
-    """Return a RangeDigest as a tuple, to send to other ranks."""
+    """Return a RangeDigest as a tuple, which can be sent to other ranks."""
     return digest.name, digest.offset, digest.size, digest.crc32c
 
 
@@ -168,9 +171,10 @@ def joined_digests(reports: Iterable[Report]) -> list[_C.FileDigest]:
 
 
 def finish_save_in_flight(trainer: TrainedRun) -> None:
-    """Wait for the checkpoint that `trainer` is writing, and raise its error. Collective.
+    """Wait until the checkpoint that `trainer` is writing is complete, and raise its error. Collective.
 
-    Without the wait, `recover_directory` would remove the unfinished files as a crash's leftovers.
+    Without the wait, `recover_directory` would take the unfinished files for a crash's, and remove
+    them.
     """
     saver = getattr(trainer, "saver", None)
     if saver is not None:
@@ -178,7 +182,10 @@ def finish_save_in_flight(trainer: TrainedRun) -> None:
 
 
 def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
-    """Return a model directory's JSON files and code, by name; with adapters only training_args.json."""
+    """Return a model directory's texts: JSON files and code, by name.
+
+    If the model has adapters, return only training_args.json.
+    """
     arguments = {"training_args.json": trainer.args.to_json_string().rstrip("\n") + "\n"}
     if trainer.model.adapter_bytes() is not None:
         return arguments
@@ -186,7 +193,10 @@ def small_texts(trainer: TrainedRun, save_dtype: str) -> dict[str, str]:
 
 
 def model_texts(model: CausalLM, tokenizer: object, save_dtype: str) -> dict[str, str]:
-    """Return configuration, generation configuration and code for a model saved in `save_dtype`, by name."""
+    """Return a model's texts by name: configuration, generation configuration and code.
+
+    save_dtype: the saved weights' dtype.
+    """
     config, generation = model.config, model.generation_settings()
     return {
         "config.json": json_text(config_to_save(config, tokenizer, save_dtype, model.class_name())),
@@ -203,9 +213,9 @@ def write_texts(texts: Mapping[str, str], directory: str | Path) -> list[_C.File
 
 
 def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> list[_C.FileDigest]:
-    """Write the tokenizer's files, by its save_pretrained, into a new directory. Return their digests.
+    """Write the tokenizer's files into a new directory with its save_pretrained. Return their digests.
 
-    On return all files are synced to disk; folders are synced when the directory is committed.
+    All files are synced to disk on return. Folders are synced when the directory is committed.
     """
     if tokenizer is None:
         return []
@@ -219,7 +229,10 @@ def write_tokenizer(tokenizer: SavedTokenizer | None, directory: str | Path) -> 
 
 
 def write_durably(directory: Path, name: str, content: str | bytes) -> _C.FileDigest:
-    """Write the file `name`, which may contain folders, into `directory` and sync it. Return its digest."""
+    """Write the file `name` into `directory` and sync it to disk. Return its digest.
+
+    name: may contain folders.
+    """
     from fastsft import _C
 
     data = content.encode() if isinstance(content, str) else content
@@ -252,7 +265,10 @@ def _install(
     reports: list[Report],
     local_files: list[_C.FileDigest],
 ) -> None:
-    """Commit the file set and install its files, on the writing rank (--save_on_each_node: one per node)."""
+    """Commit the file set and install its files, on the rank that writes.
+
+    With --save_on_each_node, one rank on each node writes.
+    """
     from fastsft import _C
 
     assert staging is not None
@@ -267,10 +283,10 @@ def _install(
 
 
 class SavedTokenizer(Protocol):
-    """A tokenizer, fastsft's or another library's."""
+    """A tokenizer from fastsft or from another library."""
 
     def save_pretrained(self, directory: str, /) -> object:
-        """Write all files into an existing directory."""
+        """Write all tokenizer files into an existing directory."""
 
 
 def tokenizer_to_save(trainer: object) -> SavedTokenizer | None:
@@ -287,8 +303,8 @@ def save_given_weights(
 ) -> None:
     """Write a complete model directory with the tensors in `state_dict`, on this rank alone.
 
-    It is for FastChat's older scripts, which gather a state_dict themselves. Format and installation are as
-    in `save_model_directory`. ValueError if `directory` is the model's source.
+    FastChat's older scripts need this, because they gather a state_dict themselves. Format and installation
+    are those of `save_model_directory`. ValueError if `directory` is the model's source.
     """
     from fastsft import _C
 
@@ -309,7 +325,7 @@ def save_given_weights(
 
 
 def _file_tensors(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors by the names that they have in files; in memory, transformers 5 has other names."""
+    """Return the tensors by their names in files, which differ from the names in memory in transformers 5."""
     return {
         stored: part
         for name, tensor in tensors.items()
@@ -320,7 +336,7 @@ def _file_tensors(trainer: TrainedRun, tensors: Mapping[str, torch.Tensor]) -> d
 def _without_tied(
     state_dict: Mapping[str, torch.Tensor], config: Mapping[str, Any]
 ) -> dict[str, torch.Tensor]:
-    """Leave out a tied head, because files do not have one."""
+    """Leave out a tied head, because weight files contain only the embedding."""
     tied = ties_embeddings(config) and "model.embed_tokens.weight" in state_dict
     return {name: value for name, value in state_dict.items() if not (tied and name == "lm_head.weight")}
 
@@ -328,7 +344,10 @@ def _without_tied(
 def _write_weights(
     path: str, tensors: Mapping[str, torch.Tensor], form: ModelForm, model: CausalLM
 ) -> list[_C.FileDigest]:
-    """Write `tensors`, and the source's tensors that the engine does not have. Return the files' digests."""
+    """Write `tensors`, and the source's tensors that the engine does not have.
+
+    Return the files' digests.
+    """
     import torch
 
     from fastsft import _C

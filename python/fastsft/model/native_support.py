@@ -1,4 +1,4 @@
-"""Native families' settings that transformers computes in another way than the native engine would."""
+"""Finds native families' settings that transformers supports, but the native engine does not."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ _ORIGINAL = "original_max_position_embeddings"
 _OF_GEMMA3 = ("attn_logit_softcapping", "use_bidirectional_attention")
 _DEFAULT_ACTIVATION = ("hidden_act", "silu")
 _ACTIVATIONS = dict.fromkeys(("gemma2", "gemma3_text"), ("hidden_activation", "gelu_pytorch_tanh"))
-_DROPOUTS = {"phi3": ("resid_pdrop", "embd_pdrop")}  # in addition to every family's attention_dropout
-_ONE_WINDOW = ("mistral", "phi3")  # families with one sliding_window for all layers
+# In addition to attention_dropout, which every family has.
+_DROPOUTS = {"phi3": ("resid_pdrop", "embd_pdrop")}
+_ONE_WINDOW = ("mistral", "phi3")  # families with the same sliding_window in all layers
 
 
 def why_not_native(config: Mapping[str, Any]) -> str | None:
-    """Describe a native family's settings that transformers computes and the native engine does not.
+    """Describe a native family's settings that transformers supports, and the native engine does not.
 
-    Return None if the native engine computes all settings. Also None if the configuration is wrong for both
-    engines, because the native engine then raises the error.
+    None if the native engine supports all settings. Also None if the configuration is wrong for both engines,
+    because the native engine then raises the error.
     """
     for name, value in find_dropouts(config).items():
         return f"{name} {value}, the native engine has no dropout"
     if _is_accepted(config):
         return None
     reasons = {name: reason for name, reason in _unsupported_settings(config).items() if reason}
-    # Partial rotation needs fewer RoPE factors, a number that the native engine would reject.
+    # Partial rotation needs fewer RoPE factors, and the native engine would reject their number.
     ignored = {*reasons, *(_ROPE if "partial_rotary_factor" in reasons else ())}
     rest = {name: value for name, value in config.items() if name not in ignored}
     return "; ".join(reasons.values()) if reasons and _is_accepted(rest) else None
 
 
 def activation_setting(model_type: str) -> tuple[str, str]:
-    """Return the name of the setting for a native family's activation, and the native engine's value."""
+    """Return the name of a native family's activation setting, and the supported value."""
     return _ACTIVATIONS.get(model_type, _DEFAULT_ACTIVATION)
 
 
 def _unsupported_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return fields that transformers supports, with the reason why the native engine does not, or ""."""
+    """Return fields that transformers supports, with the reason why the native engine does not.
+
+    The reason is "" if the native engine supports the value.
+    """
     reasons = {name: _why_not_rope(name, config) for name in _ROPE}
     field, native = activation_setting(str(config.get("model_type")))
     activation = config.get(field)
@@ -64,14 +68,14 @@ def _why_not_rope(name: str, config: Mapping[str, Any]) -> str:
     own = settings.get(_ORIGINAL)
     if kind == "longrope" and own is not None and own != config.get(_ORIGINAL):
         return f"{name} of type longrope with {_ORIGINAL} of its own, which the native engine does not read"
-    # An error in a native type's settings is one for transformers, too.
+    # If a setting of a native type is wrong, it is wrong for transformers, too.
     if not isinstance(kind, str) or kind in _NATIVE_ROPE or kind not in _library_names()[1]:
         return ""
     return f"{name} of type {kind}, which the native engine lacks"
 
 
 def _why_not_partial_rotation(config: Mapping[str, Any]) -> str:
-    """Return the reason for a partial_rotary_factor, next to rope_scaling or in rope_parameters; else ""."""
+    """Return the reason against a partial_rotary_factor, in `config` or in its rope_parameters; else ""."""
     inner = config.get("rope_parameters")
     levels = [config, inner] if isinstance(inner, Mapping) else [config]
     for value in (level.get("partial_rotary_factor") for level in levels):
@@ -81,7 +85,7 @@ def _why_not_partial_rotation(config: Mapping[str, Any]) -> str:
 
 
 def _library_names() -> tuple[set[str], set[str]]:
-    """Return the installed transformers' activation names and rope types; empty sets without it."""
+    """Return transformers' activation names and rope types; empty sets if it is not installed."""
     try:
         from transformers.activations import ACT2FN
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -107,7 +111,7 @@ def find_dropouts(config: Mapping[str, Any]) -> dict[str, float]:
 
 
 def check_dropout(config: Mapping[str, Any], where: str, caller: str) -> None:
-    """Raise ValueError for dropout, which the native engine does not compute."""
+    """Raise ValueError for dropout settings above 0, because the native engine has no dropout."""
     for name, value in find_dropouts(config).items():
         raise ValueError(
             f"{caller}: {where}: {name} is {value}, a dropout of training; the native engine trains without; "

@@ -1,7 +1,8 @@
-"""The output directory: prepared for saves, recovered after a crash, a model's files installed together.
+"""The output directory: it is prepared for saves and recovered after a crash, and model files are installed
+in it.
 
-A save writes a file set, which is a folder with a manifest. After its commit, its files are moved to their
-names in the directory; if something protected is in the way, the set stays a folder.
+A save writes a file set, which is a folder with a manifest. After the set is committed, its files are moved
+to their names in the directory. If a protected file has such a name, the set stays a folder.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from fastsft.tokenizer.files import is_tokenizer_file
 if TYPE_CHECKING:
     from fastsft import _C
 
-_BYTES_BELOW = 600  # bytes of the longest path below --output_dir: three names, of which others choose two
+# Longest path below --output_dir [bytes]: three names, two of which other libraries choose.
+_BYTES_BELOW = 600
 _kept_apart: set[str] = set()  # output directories in which the newest model stayed in a folder
 
 
@@ -46,7 +48,7 @@ def check_output_directory(source: str | Path, directory: str | Path) -> None:
 def prepare_output_directory(source: str | Path, directory: str | Path) -> None:
     """Check and make the output directory, and try to write into it, on rank 0. Collective.
 
-    ValueError if the directory cannot be made or written to.
+    ValueError if the directory cannot be made or is not writable.
     """
     agreement = AllOrNone(f"preparing {directory}")
     agreement.attempt_on_rank0(lambda: check_output_directory(source, directory))
@@ -87,7 +89,7 @@ def check_free_space(directory: Path, needed: int) -> None:
 
 
 def recover_directory(directory: str | Path) -> list[str]:
-    """Finish, restore or remove half-written files after a crash; return the names of removed files.
+    """Finish, restore or remove files that a crash left half written. Return the removed files' names.
 
     RuntimeError if this process no longer holds the directory's lock.
     """
@@ -105,8 +107,8 @@ def recover_directory(directory: str | Path) -> list[str]:
 def finish_file_sets(directory: str | Path) -> None:
     """Install file sets that a crash left half installed.
 
-    A notice names a set that cannot be finished. The set is removed if it has nothing useful and this process
-    holds the directory's lock (ranks/output_directory.py).
+    If a set cannot be finished, a notice names it. Such a set is removed if it holds no intact file from its
+    manifest, and this process holds the directory's lock (ranks/output_directory.py).
     """
     from fastsft import _C
 
@@ -122,11 +124,11 @@ def is_kept_apart(directory: str | Path) -> bool:
 
 
 def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None:
-    """Record, before the commit, that fastsft wrote a set's files.
+    """Record, before a file set is committed, that fastsft wrote its files.
 
-    After a crash between the commit and `install_file_set`, the next start may then install them.
-    training_args.json, which marks a directory as fastsft's, is not recorded in a directory with another
-    program's model.
+    If a crash comes between the commit and `install_file_set`, the next start uses the record to install the
+    files. If the directory has another program's model, training_args.json is not recorded, because it would
+    mark the directory as fastsft's.
     """
     digests = {file.name: (file.size, file.crc32c) for file in files}
     if ARGUMENTS not in recorded_files(Path(directory)):
@@ -137,8 +139,8 @@ def note_file_set(directory: str | Path, files: Iterable[_C.FileDigest]) -> None
 def install_file_set(directory: str | Path, name: str) -> None:
     """Move a committed set's files to their names in `directory`.
 
-    A notice says where other programs' files with the same names went. If a protected file has such a name,
-    the set stays a folder, with a notice.
+    Other programs' files with the same names are moved away, and a notice names their folder. If a protected
+    file has such a name, the set stays a folder, with a notice.
     """
     from fastsft import _C
 

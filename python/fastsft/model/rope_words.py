@@ -1,8 +1,8 @@
-"""RoPE settings of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters), and their translation.
+"""Translates RoPE settings between transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters).
 
-transformers 4 ignores rope_parameters. transformers 5 reads the older keys, too: a rope_scaling that is not
-empty replaces rope_parameters (or, if these have settings by layer kind, full attention's). A saved
-rope_scaling next to rope_parameters therefore repeats everything but theta and the rotated part. The tables
+transformers 4 ignores rope_parameters. transformers 5 also reads the older keys: if rope_scaling is not
+empty, it replaces rope_parameters or, if these have settings by layer kind, full attention's settings.
+Therefore, a saved rope_scaling repeats all of rope_parameters except theta and the rotated part. The tables
 at the top list families with other keys.
 """
 
@@ -26,10 +26,13 @@ Rope = dict[str, Any]
 class RopeWords:
     """A family's RoPE keys in transformers 4.
 
-    theta: key for theta. part: key for a head's rotated part. by_kind: rope_parameters has separate settings
-    for WHOLE and LOCAL layers. local_theta: key for LOCAL's theta. is_shared: transformers 4 uses WHOLE's
-    theta for LOCAL layers. is_scaled: it also uses WHOLE's scaling for them. thetas: transformers 5's
-    defaults for WHOLE and LOCAL.
+    theta: key of theta.
+    part: key of the rotated part of a head.
+    by_kind: True if rope_parameters has separate settings for WHOLE and LOCAL layers.
+    local_theta: key of theta for LOCAL layers.
+    is_shared: True if transformers 4 uses WHOLE's theta for LOCAL layers.
+    is_scaled: True if transformers 4 uses WHOLE's scaling for LOCAL layers, too.
+    thetas: transformers 5 defaults for WHOLE and LOCAL layers.
     """
 
     theta: str = "rope_theta"
@@ -66,16 +69,17 @@ EXACT_SCALING = {
     "phi4_multimodal": ("type", "short_factor", "long_factor"),
 }
 
-# Families with a default scaling. A null in the file means no scaling in transformers 4, the default in 5.
+# Families with a default scaling. A null in the file means no scaling in transformers 4, and the default
+# scaling in transformers 5.
 SCALED = {"apertus", "gpt_oss"}
 
 # Families whose scaling transformers 4 ignores.
 UNSCALED = {"nemotron", "recurrent_gemma"}
 
-# Families whose longrope has only one place for the original positions.
+# Families in which longrope's original positions have a single key.
 OWN_ORIGINAL = {"phi3", "phi4_multimodal", "phimoe"}
 
-# Default thetas of transformers 4 and 5, for families for which they differ.
+# Default thetas in transformers 4 and 5, for families in which they differ.
 DEFAULT_THETA = {
     "cohere": (10_000.0, 500_000.0),
     "falcon_h1": (100_000.0, 10_000.0),
@@ -83,7 +87,7 @@ DEFAULT_THETA = {
     "persimmon": (25_000.0, 10_000.0),
 }
 
-# Keys that list layer kinds whose names differ in transformers 4; transformers 5 accepts both names.
+# Keys with lists of layer kinds whose names differ in transformers 4; transformers 5 accepts both names.
 LAYER_KINDS = {
     "granitemoehybrid": "layer_types",
     "zamba": "layers_block_type",
@@ -91,20 +95,21 @@ LAYER_KINDS = {
 }
 OLDER_KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 
-# Settings that have two keys; a saved file has both.
+# Settings with two keys; a saved file has both.
 TWO_NAMES = {"qwen3_moe": (("num_experts", "num_local_experts"),)}
 
-# The two-sided window's key and default, and the one-sided window's key. transformers 4 writes the one-sided
-# window, but reads half the two-sided one; transformers 5 reads the one-sided window if it is there.
+# The two-sided window's key and default, and the one-sided window's key. transformers 4 writes the
+# one-sided window, but reads half the two-sided window. transformers 5 reads the one-sided window if it is
+# there.
 WINDOWS = {"modernbert-decoder": ("local_attention", 128, "sliding_window")}
 
 
 class NoOlderWords(ValueError):
-    """RoPE settings for which transformers 4 has no keys."""
+    """Error for RoPE settings that transformers 4 keys cannot express."""
 
 
 def words_of(config: Mapping[str, Any]) -> RopeWords:
-    """Return transformers 4's RoPE keys for the family in `config`."""
+    """Return the RoPE keys that `config`'s family has in transformers 4."""
     return ROPE.get(str(config.get("model_type")), PLAIN)
 
 
@@ -115,7 +120,10 @@ def has_rope(config: Mapping[str, Any]) -> bool:
 
 
 def older_words(config: Mapping[str, Any]) -> Rope:
-    """Translate rope_parameters of `config` into transformers 4's keys. NoOlderWords if it has none."""
+    """Translate `config`'s rope_parameters into transformers 4 keys.
+
+    NoOlderWords if this is impossible.
+    """
     words, rope = words_of(config), config[PARAMETERS]
     if words.by_kind:
         whole, local = rope_by_kind(config)
@@ -128,7 +136,8 @@ def older_words(config: Mapping[str, Any]) -> Rope:
 def newer_words(config: Mapping[str, Any]) -> Rope:
     """Translate older keys in `config` that transformers 4 and 5 read differently; most families have none.
 
-    The result means what the installed release reads, because that is how the model was computed.
+    The result means the same in both releases as `config` does in the installed release, with which the model
+    was computed.
     """
     words, kind, is_newer = words_of(config), str(config.get("model_type")), library_major() > 4
     newer: Rope = {}
@@ -148,7 +157,7 @@ def newer_words(config: Mapping[str, Any]) -> Rope:
 
 
 def rope_by_kind(config: Mapping[str, Any]) -> tuple[Rope, Rope]:
-    """Return rope_parameters for WHOLE and LOCAL layers, completed by transformers 5's defaults.
+    """Return rope_parameters for WHOLE and LOCAL layers, completed with transformers 5 defaults.
 
     NoOlderWords for other layer kinds.
     """
@@ -186,7 +195,7 @@ def _older_by_kind(config: Mapping[str, Any], words: RopeWords, whole: Rope, loc
 
 
 def _normalized(rope: Rope) -> Rope:
-    """Return `rope` with "rope_type" for "type" and without settings that have no effect."""
+    """Return `rope` with "rope_type" instead of "type", and without settings that have no effect."""
     kept = {name: value for name, value in rope.items() if name != "type" and value is not None}
     part = kept.pop(_PART, 1.0)
     return {**kept, "rope_type": kind_of(rope), _PART: part}
@@ -202,14 +211,17 @@ def _older(config: Mapping[str, Any], words: RopeWords, rope: Mapping[str, Any])
 
 
 def scaling_of(rope: Mapping[str, Any]) -> Rope | None:
-    """Return transformers 4's rope_scaling for one layer kind's rope_parameters; None if unscaled."""
+    """Return rope_scaling for transformers 4, from one layer kind's rope_parameters; else None."""
     scaling = {name: value for name, value in rope.items() if name not in (_THETA, _PART)}
     others = scaling.keys() - {*_TYPES, _ORIGINAL}
     return None if kind_of(scaling) == "default" and not others else scaling
 
 
 def _with_exact_keys(config: Mapping[str, Any], scaling: Rope, keys: tuple[str, ...]) -> Rope:
-    """Return `scaling` with only `keys` and the type; unchanged if that would lose or lack a setting."""
+    """Return `scaling` with only the type and `keys`.
+
+    Return it unchanged if a setting would get lost, or if a key is missing.
+    """
     exact = {"type": kind_of(scaling), **{key: scaling[key] for key in keys if key in scaling}}
     if "factor" in keys and "factor" in exact:
         exact["factor"] = float(exact["factor"])  # transformers 4 refuses integers
@@ -227,10 +239,10 @@ def kind_of(scaling: Mapping[str, Any]) -> str:
 
 
 def with_original(config: dict[str, Any], major: int) -> dict[str, Any]:
-    """Make a longrope's original positions and attention factor explicit, so that both releases agree.
+    """Write a longrope's original positions and attention factor explicitly, so that both releases agree.
 
-    A configuration that both releases read alike is returned unchanged. major: the release with which the
-    model was trained.
+    A configuration that both releases read alike is returned unchanged. major: the major version
+    with which the model was trained.
     """
     key = PARAMETERS if config.get(PARAMETERS) else SCALING
     rope = config.get(key)
@@ -247,7 +259,7 @@ def with_original(config: dict[str, Any], major: int) -> dict[str, Any]:
 
 
 def _explicit(config: Mapping[str, Any], scaling: Any, major: int) -> Any:
-    """Return longrope settings that both releases read alike; `scaling` itself if they do already."""
+    """Return longrope settings that both releases read alike; `scaling` itself if they already do."""
     if not isinstance(scaling, Mapping) or kind_of(scaling) != "longrope":
         return scaling
     readings = [_read_longrope(config, scaling, release) for release in (4, 5)]
@@ -260,7 +272,7 @@ def _explicit(config: Mapping[str, Any], scaling: Any, major: int) -> Any:
 def _read_longrope(
     config: Mapping[str, Any], scaling: Mapping[str, Any], major: int
 ) -> tuple[int, float] | None:
-    """Return the original positions and attention factor that a release reads; None if it cannot.
+    """Return the original positions and the attention factor that a release reads; None if it cannot.
 
     Source: transformers' _compute_longrope_parameters.
     """
@@ -303,7 +315,7 @@ def check_agree(config: Mapping[str, Any], where: str = "config.json") -> None:
 def set_rope(config: dict[str, Any], name: str, value: object) -> None:
     """Set a key of `config`, and remove an older or newer key for the same RoPE setting.
 
-    If a script sets rope_scaling, theta and rotated part stay in rope_parameters, as in transformers 5.
+    If a script sets rope_scaling, theta and the rotated part of rope_parameters stay, as in transformers 5.
     """
     words, rope = words_of(config), config.get(PARAMETERS)
     if name == PARAMETERS:

@@ -1,4 +1,4 @@
-"""StoredWeights: the tensors of a directory's weight files, by name, read one at a time."""
+"""StoredWeights: the tensors in a directory's weight files, by name, which are read one at a time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-# safetensors' dtype names, and torch's. DTYPES are floating-point: tensors of other dtypes are no weights and
-# are copied unchanged.
+# Dtype names in safetensors and in torch. DTYPES are floating-point. Tensors of OTHER_DTYPES are not
+# trained weights, and are copied unchanged.
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 OTHER_DTYPES = {
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
@@ -30,8 +30,8 @@ BITS = {
     **dict.fromkeys(("F32", "I32"), 32), **dict.fromkeys(("F16", "BF16", "I16"), 16),
 }  # fmt: skip
 STORED_NAMES = {name: stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
-BLOCK = 1 << 22  # most elements that `blocks` reads at a time
-# A unit's name, digest (None: unknown), size, and tensors; each tensor's name, shape and first element.
+BLOCK = 1 << 22  # largest number of elements that `blocks` reads at a time
+# A unit's name, digest (None if unknown), size and tensors; for each tensor its name, shape and first element
 UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
 
 
@@ -39,7 +39,8 @@ UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
 class StoredTensor:
     """A tensor as its file's header describes it.
 
-    dtype: safetensors' name, such as BF16. begin: the tensor's first byte in a safetensors file's data.
+    dtype: safetensors' name, such as BF16. begin: the tensor's first byte in a safetensors file's
+    data.
     """
 
     name: str
@@ -55,10 +56,10 @@ class StoredTensor:
 
 
 class StoredWeights:
-    """Headers of all weight files in a directory, safetensors or pickled.
+    """All weight file headers in a directory, which are safetensors or pickled files.
 
-    files: paths. tensors: StoredTensor by name. problems: one line for each error, such as a file that cannot
-    be read. ValueError if there are no weights.
+    files: paths. tensors: StoredTensor by name. problems: one line for each error, such as an unreadable
+    file. ValueError if there are no weights.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -99,9 +100,9 @@ class StoredWeights:
         ]
 
     def _content(self, file: Path) -> _C.SafetensorsReader | dict[str, torch.Tensor]:
-        """Open `file` and close the previous one.
+        """Open `file`, and close the previous file.
 
-        One open file is enough, because callers read tensors file by file.
+        A single open file is enough, because callers read tensors file by file.
         """
         from fastsft import _C
 
@@ -129,15 +130,15 @@ class StoredWeights:
         return as_tensor(content.bytes(name), entry.dtype).reshape(entry.shape)
 
     def data_begin(self, name: str) -> int:
-        """Return the byte at which a tensor's data begins in its safetensors file."""
+        """Return the position at which a tensor's data begins in its safetensors file."""
         entry = self.tensors[name]
         with open_regular(entry.file, "a file of weights") as file:
             return 8 + int.from_bytes(file.read(8), "little") + entry.begin
 
     def blocks(self, name: str) -> Iterator[torch.Tensor]:
-        """Yield a tensor's flat values in parts with at most BLOCK elements, which bounds the memory.
+        """Yield a tensor's flat values in parts of at most BLOCK elements, to limit the memory.
 
-        ValueError if the dtype is not floating-point, or if the file became shorter.
+        ValueError if the dtype is not floating-point, or if the file became shorter while it was read.
         """
         import torch
 
@@ -165,10 +166,10 @@ class StoredWeights:
 
 
 def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
-    """Return the weight dtype in `directory`: float32, bfloat16 or float16.
+    """Return the dtype of the weights in `directory`: float32, bfloat16 or float16.
 
-    For safetensors it is the first tensor's dtype, for pickled weights the dtype in `config`; any other is
-    taken as float32.
+    For safetensors, this is the first tensor's dtype; for pickled weights, it is the dtype in `config`. Any
+    other dtype counts as float32.
     """
     from fastsft import _C
 
@@ -181,13 +182,13 @@ def source_dtype(directory: str | Path, config: Mapping[str, Any]) -> str:
 
 
 def stored_dtype(tensor: torch.Tensor) -> str:
-    """Return safetensors' name of the tensor's dtype, or torch's name if safetensors has none."""
+    """Return the safetensors name of the tensor's dtype, or the torch name if safetensors has none."""
     name = str(tensor.dtype).removeprefix("torch.")
     return STORED_NAMES.get(name, f"torch.{name}")
 
 
 def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
-    """Return a flat, read-only tensor that shares a safetensors file's bytes."""
+    """Return a flat, read-only tensor over `data`, bytes from a safetensors file, without copying."""
     import torch
 
     kind = getattr(torch, {**DTYPES, **OTHER_DTYPES}[dtype])
@@ -199,14 +200,14 @@ def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
 
 
 def bits_of(tensor: torch.Tensor) -> memoryview:
-    """Return a contiguous tensor's bytes."""
+    """Return a contiguous tensor's memory as bytes, without copying."""
     import torch
 
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
-    """Return how many values in `parts` are not finite, and the others' largest magnitude."""
+    """Return the number of values in `parts` that are not finite, and the largest magnitude of the others."""
     bad, most = 0, 0.0
     for part in parts:
         finite = part.isfinite()
@@ -217,10 +218,10 @@ def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
 
 
 def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeights) -> list[str]:
-    """Describe, in one line each, the tensors that are missing, unknown, or differ in shape or dtype.
+    """Describe the tensors that are missing, unknown, or differ in shape or dtype, one in each line.
 
-    shapes: the model's tensor names and shapes. A head next to tied weights is no error, and neither are the
-    rotary tables that old transformers releases saved.
+    shapes: names and shapes of the model's tensors. A head next to tied weights is no error, and neither are
+    the rotary tables that old transformers releases saved.
     """
     expected = {name: tuple(shape) for name, shape in shapes}
     problems = [f"missing: {name}" for name in expected if name not in stored.tensors]
@@ -236,7 +237,7 @@ def differences(shapes: Iterable[tuple[str, Sequence[int]]], stored: StoredWeigh
 
 
 class WeightForm(Protocol):
-    """Weight file tensors compared with a model's.
+    """Compares weight file tensors with a model's tensors.
 
     names: maps a tensor's name in the model to its name in the files.
     """
@@ -244,17 +245,17 @@ class WeightForm(Protocol):
     names: dict[str, str]
 
     def problems(self) -> list[str]:
-        """Describe, in one line each, the tensors that are missing, unknown, or differ in shape or dtype."""
+        """Describe the tensors that are missing, unknown, or differ in shape or dtype, one in each line."""
 
     def second_copies(self) -> list[tuple[str, str]]:
-        """Return file name pairs for tied tensors: the tensor that is read, and its copy."""
+        """Return pairs of file names for tied tensors: the tensor that is read, and its copy."""
 
     def unneeded(self) -> list[str]:
-        """Return the tensor names that the model does not read."""
+        """Return the file tensor names that the model does not read."""
 
 
 class StoredForm:
-    """A native model's WeightForm.
+    """Compares weight files with a native engine model (see WeightForm).
 
     ties: True if embedding and head are tied.
     """

@@ -1,4 +1,4 @@
-"""`--tune_gemm`: measures GEMM algorithms on a GPU before the first step (docs/gpu.md)."""
+"""Measures GEMM algorithms on a GPU before the first step (`--tune_gemm`, docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
     from fastsft.planning.memory_plan import BatchShape
 
-_LEAST_TOKENS = 16  # smallest micro-batch that is worth measuring
+_LEAST_TOKENS = 16  # fewest tokens in a micro-batch that is worth measuring
 
 
 def forget_tuned_gemms() -> None:
-    """Make this process use cuBLASLt's first proposals again."""
+    """Make this process use the algorithms that cuBLASLt proposes first, as before any measurement."""
     from fastsft import _C
 
     _C.set_tuned_gemms("[]")
 
 
 def tuned_products(device: torch.device) -> dict[str, str] | None:
-    """Return this process's measured algorithms, to save in a checkpoint; None if none are in use."""
+    """Return this process's measured algorithms, to save them in a checkpoint; None without any."""
     from fastsft import _C
 
     gemms = _C.tuned_gemms()
@@ -35,9 +35,10 @@ def tuned_products(device: torch.device) -> dict[str, str] | None:
 
 
 def restore_tuned_gemms(saved: dict[str, str], device: torch.device) -> str | None:
-    """Use a checkpoint's algorithms on all ranks, or on none and return the reason. Collective.
+    """Use a checkpoint's algorithms on all ranks. Collective.
 
-    All ranks need the GPU and the cuBLASLt release with which the algorithms were measured.
+    This needs the measurement's GPU and cuBLASLt release on all ranks. Otherwise, no rank uses them,
+    and the reason is returned.
     """
     from fastsft import _C
 
@@ -56,9 +57,11 @@ def library(device: torch.device) -> str:
 
 
 def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape) -> str:
-    """Measure GEMMs for micro-batches up to `work.tokens`, unless restored; return a notice. Collective.
+    """Measure GEMMs for micro-batches of up to `work.tokens` tokens, unless a checkpoint's are in use.
 
-    Each rank measures; then all ranks use rank 0's algorithms.
+    Collective.
+
+    Each rank measures. Then all ranks use rank 0's algorithms. Return a notice.
     """
     from fastsft import _C
 
@@ -79,7 +82,7 @@ def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: B
 
 
 def sizes_to_tune(most: int) -> list[int]:
-    """Return the token counts to measure, for use in micro-batches from most / 16 to `most` tokens.
+    """Return the token counts to measure, to cover micro-batches from most / 16 to `most` tokens.
 
     An algorithm that was measured at n tokens is used from 7/8 n to 9/8 n (csrc/ops/gemm/tuned_gemms.h).
     """
@@ -90,7 +93,7 @@ def sizes_to_tune(most: int) -> list[int]:
 
 
 def micro_batch(work: BatchShape, tokens: int, vocab_size: int) -> _C.TokenDataset:
-    """Make random conversations with `tokens` tokens in all, and lengths and label share as in `work`."""
+    """Make random conversations with `tokens` tokens in all. Lengths and label ratio are those of `work`."""
     from fastsft import _C
 
     random, dataset = np.random.default_rng(0), _C.TokenDataset()

@@ -1,4 +1,4 @@
-"""Digests of weights: all values, to compare ranks; samples, to identify a frozen base model.
+"""Weight digests: over all values, to compare ranks, and over samples, to identify a frozen base model.
 
 A checkpoint identifies its base model by a line such as `files of float32: <digest>` (kind, dtypes, digest).
 """
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from fastsft.model.causal_lm import CausalLM
 
-FILES, VALUES = "files", "values"  # digest kinds: samples from a directory's tensors, or all values
-_BLOCK, _BLOCKS = 4096, 4  # sample bytes, and number of evenly spread samples per tensor
-_MODULE = "module"  # attribute of a model that has its module in memory
+FILES, VALUES = "files", "values"  # kinds of digests: of samples from a directory's tensors, or of all values
+_BLOCK, _BLOCKS = 4096, 4  # size of a sample in bytes, and number of evenly spread samples in a tensor
+_MODULE = "module"  # attribute of a model that holds its module in memory
 
 
 def base_identity(kind: str, types: Iterable[str], digest: str) -> str:
-    """Return an identity.
+    """Return the line that identifies weights.
 
-    kind: FILES or VALUES. types: torch's names of the tensors' dtypes. digest: in hexadecimal.
+    kind: FILES or VALUES. types: torch's names for the tensors' dtypes. digest: in hexadecimal.
     """
     return f"{kind} of {'+'.join(sorted(set(types)))}: {digest}"
 
@@ -45,16 +45,17 @@ def is_comparable(old: str, new: str) -> bool:
 
 
 def has_other_types(old: str, new: str) -> bool:
-    """Return True if the kind is the same but the dtypes differ, so that comparing digests says nothing."""
+    """Return True if the kind is the same but dtypes differ, so that digests cannot be compared."""
     return old.partition(" ")[0] == new.partition(" ")[0] and types_of(old) != types_of(new)
 
 
 def sampled_digest(directory: str | Path, without: Collection[str] = ()) -> str | None:
-    """Return a directory's weight identity, from samples in every floating-point tensor.
+    """Return the identity of the weights in a directory, from samples in every floating-point tensor.
 
-    It is a SHA-256 over names, dtypes, shapes and samples, at most 16 KiB per tensor; None if files cannot be
-    read. The directory's name, the split into files, integer tensors and old releases' rotary tables have no
-    influence. without: tensor names to leave out, because they are tied or trained.
+    The digest is a SHA-256 over names, dtypes, shapes and samples, at most 16 KiB per tensor. It does not
+    depend on the directory's name, the split into files, integer tensors and old releases' rotary
+    tables. None if files cannot be read. without: tensor names to leave out, because they are tied or
+    trained.
     """
     try:
         stored = StoredWeights(directory)
@@ -79,7 +80,7 @@ def _digest(samples: dict[str, bytes]) -> str:
 
 
 def _sample_digests(stored: StoredWeights, entries: list[StoredTensor]) -> Iterator[tuple[str, bytes]]:
-    """Yield each tensor's name and its sample digest, file by file."""
+    """Yield each tensor's name and sample digest, file by file."""
     for file in dict.fromkeys(entry.file for entry in entries):
         in_file = [entry for entry in entries if entry.file == file]
         if stored.is_pickled:
@@ -107,25 +108,27 @@ def _tensor_digest(entry: StoredTensor, samples: list[bytes]) -> bytes:
 
 
 def _sample_ranges(size: int) -> list[tuple[int, int]]:
-    """Return the sample ranges (first byte, bytes) in `size` bytes; a small tensor is one sample."""
+    """Return the sample ranges in `size` bytes, as (first byte, bytes).
+
+    A small tensor is one sample.
+    """
     if size <= _BLOCK * _BLOCKS:
         return [(0, size)]
     return [((size - _BLOCK) * number // (_BLOCKS - 1), _BLOCK) for number in range(_BLOCKS)]
 
 
 def weights_location(model: CausalLM) -> str:
-    """Return where the initial weights are: "an engine", "memory" or "a directory"."""
+    """Return the initial weights' location: "an engine", "memory" or "a directory"."""
     if getattr(model, "engine", None) is not None:
         return "an engine"
     return "a directory" if getattr(model, _MODULE, None) is None else "memory"
 
 
 def weight_digests(model: CausalLM) -> dict[str, str]:
-    """Return digests for the tensors in memory or a directory's weight files, by name.
+    """Return digests for the tensors in memory, or for the weight files in a directory, by name.
 
-    Collective if the weights are in a directory; `weights_location` must be the same on all ranks. Empty if
-    engines have the weights already, because ranks then share them. Raises the same errors as
-    `common_digests`.
+    Collective if the weights are in a directory. `weights_location` must be the same on all ranks. Empty if
+    the engines already hold the weights, because then the ranks share them. Errors as in `common_digests`.
     """
     location = weights_location(model)
     if location == "memory":
@@ -146,7 +149,7 @@ def weight_files(directory: str | Path) -> list[Path]:
 
 
 def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-    """Return each tensor's shape, dtype and CRC-32C, as a text by name.
+    """Return a text with shape, dtype and CRC-32C for each tensor, by name.
 
     named: pairs (name, tensor).
     """
@@ -162,5 +165,5 @@ def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
 
 
 def type_of_digest(digest: str) -> str:
-    """Return the dtype, such as `bfloat16`, in a digest from `tensor_digests`."""
+    """Return the dtype, such as `bfloat16`, in a text from `tensor_digests`."""
     return digest.split()[-2].removeprefix("torch.")

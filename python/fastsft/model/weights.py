@@ -1,4 +1,4 @@
-"""A model directory's weight files: name checks, and loading into the engine's shards."""
+"""Checks the names in a model directory's weight files, and loads weights into the engine's shards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_FILES = 10_000
 
 
 def has_safetensors(directory: str | Path) -> bool:
-    """Return True if a model directory has safetensors weights, as one file or with an index."""
+    """Return True if a model directory has safetensors weights, in one file or with an index."""
     folder = Path(directory)
     return any(
         os.path.lexists(folder / name) for name in ("model.safetensors", "model.safetensors.index.json")
@@ -41,7 +41,7 @@ def has_safetensors(directory: str | Path) -> bool:
 
 
 def tell_of_two_forms(directory: str | Path) -> None:
-    """Warn if a directory has weights both as one file and with an index, because they may differ."""
+    """Warn if a directory has weights both in one file and with an index, because they may differ."""
     folder = Path(directory)
     for single in ("model.safetensors", "pytorch_model.bin"):
         index = f"{single}.index.json"
@@ -56,9 +56,10 @@ def tell_of_two_forms(directory: str | Path) -> None:
 
 
 def check_weight_names(config: Mapping[str, Any], directory: str | Path) -> None:
-    """Raise ValueError if the index names missing files, or if weights lack a native family's layers.
+    """Raise ValueError if the index names missing files, or if the weights lack a native family's layers.
 
-    Without this check, a plan for layers that do not exist would take minutes before the weights are opened.
+    Without this check, planning memory for layers that do not exist would take minutes before the weights are
+    opened.
     """
     folder = Path(directory)
     names = _tensor_names(folder)
@@ -95,10 +96,10 @@ def _tensor_names(folder: Path) -> list[str]:
 
 
 def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
-    """Fill the engine's master weights from a model directory or hub model. Collective.
+    """Fill the engine's master weights from a model directory or a hub model. Collective.
 
     If there are no safetensors, `pytorch_model*.bin` is read as plain data (`runtime/torch_archive.py`), with
-    a warning. The ValueError lists tensors that are missing, unknown or have a wrong shape.
+    a warning. ValueError, with a list, for tensors that are missing or unknown, or have a wrong shape.
     """
     from fastsft import _C
 
@@ -147,7 +148,7 @@ def _load_pickled(loader: _C.WeightLoader, directory: Path) -> list[str]:
 
 
 def pickled_files(directory: Path) -> Iterator[Path]:
-    """Yield the pickled weight files, in an index if there is one. ValueError if there are none."""
+    """Yield the pickled weight files' paths. ValueError if there are none."""
     from fastsft import _C
 
     single = file_inside(directory, _PICKLED)
@@ -171,7 +172,7 @@ def pickled_files(directory: Path) -> Iterator[Path]:
 
 
 def pickled_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Read the tensors in a pickled weight file, memory-mapped; no code in it runs.
+    """Yield the tensors in a pickled weight file, memory-mapped, without running code from the file.
 
     ValueError for other content.
     """

@@ -68,7 +68,7 @@ def _follow(ranks: Ranks, view: View, run: RunState, interrupts: Interrupts) -> 
             run.apply(message)
             view.show(run)
         elif held or ranks.failed or is_error(message):
-            held.append(message)  # the exception will have these lines, unless the rank continues
+            held.append(message)  # becomes a part of the exception, unless the rank continues
             since = since if len(held) > 1 else time.monotonic()
             if not ranks.failed and time.monotonic() - since > _SECONDS_TO_FAIL:
                 print("\n".join(held), flush=True)
@@ -102,8 +102,9 @@ class _Answer:
             print(f"waiting for {named_ranks(left)} to save and leave; {_ONCE_MORE}", flush=True)
 
 
-_SECONDS_TO_FAIL = 5.0  # if a rank lives longer after the first line of an error, the lines are printed
-_SECONDS_TO_LEAVE = 30.0  # time between two lines about ranks that have not exited
+# if a rank still runs this long after the first line of an error, the lines are printed
+_SECONDS_TO_FAIL = 5.0
+_SECONDS_TO_LEAVE = 30.0  # seconds between two messages about ranks that have not exited
 _ONCE_MORE = "once more ends them at once"
 _ANSWERS = {
     1: f"interrupted: the ranks save a checkpoint and leave; {_ONCE_MORE}",
@@ -140,8 +141,8 @@ def _job(
 def default_processes(arguments: Sequence[str] | Mapping[str, Any], script: str | None = None) -> int:
     """Count the GPUs on this machine; 1 if there is none, or if the arguments choose the CPU.
 
-    Also 1 if the arguments cannot be parsed, because one rank then reports the error. A script's arguments
-    may be its own, however.
+    Also 1 if the arguments cannot be parsed, because one rank then reports the error. This does not apply to
+    a script, whose arguments may have their own form.
     """
     try:
         if chooses_cpu(arguments, None if script is None else Path(script).with_suffix(".args")):

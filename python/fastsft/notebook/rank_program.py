@@ -43,7 +43,7 @@ def _run(script: str, argv: list[str]) -> None:
 
 
 def _watch_parent() -> None:
-    """Wait until the parent process ends, then send SIGTERM to this one, so that it saves a checkpoint."""
+    """Wait until the parent process ends, then send SIGTERM to this process, which saves a checkpoint."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

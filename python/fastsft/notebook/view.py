@@ -59,7 +59,7 @@ class RunState:
 class View:
     """Base class for views in the process that started a run.
 
-    This one shows nothing, because rank 0 prints lines.
+    The base class shows nothing, because rank 0 prints lines.
 
     is_silent: True if the ranks must not print.
     """
@@ -124,12 +124,12 @@ def run_text(run: RunState) -> str:
 
 
 def view_for(plot: bool) -> View:
-    """Return a view that draws if `plot` is True in a notebook, else one that shows nothing itself."""
+    """Return a NotebookView if `plot` is True in a notebook, else a view that shows nothing."""
     return NotebookView() if plot and is_notebook() else View()
 
 
 class LossPlot:
-    """A run's curves, which a notebook shows as a drawing. svg: its SVG elements, one for each panel."""
+    """A run's curves, which a notebook shows as a drawing. svg: an SVG element for each panel."""
 
     def __init__(self, log_history: Iterable[Mapping[str, Any]]) -> None:
         self.history = LossHistory.of(log_history)
@@ -143,7 +143,7 @@ class LossPlot:
 class TrainingResult:
     """The result of a finished run.
 
-    path: the output directory; None if nothing was trained (--check_data). metrics: those of the last log
+    path: the output directory; None if nothing was trained (--check_data). metrics: metrics of the last log
     entry.
     """
 

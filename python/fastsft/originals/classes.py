@@ -15,14 +15,14 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
-# Begins the code names of methods that Python generates for dataclasses; no file has such a method.
+# Prefix of the code names of methods that Python generates for dataclasses. No source file has these methods.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
-# In these modules, transformers copies methods of a base class into its Auto classes.
+# In these modules, transformers copies methods from a base class into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."
-# Options of torch's checkpoint that affect how it saves tensors, not what it computes.
+# Options of torch's checkpoint that affect how tensors are saved, but not the results.
 _SAVING = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug"}
-# Beginnings of function names for functions that only query the machine or print warnings: replacing them
-# changes no result.
+# Name prefixes of functions that only query the machine or print warnings. Replacing such a function changes
+# no result.
 _QUESTIONS = ("is_", "check_", "require", "warn", "logg")
 _NO_EFFECT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "COPY_FREE_VARS", "MAKE_CELL"}
 _ABSENT = object()
@@ -31,7 +31,7 @@ _ABSENT = object()
 class Method(NamedTuple):
     """A replaced method, constant or function.
 
-    where: module, class and name. value: the current value; None if it was deleted.
+    where: module, class and name. value: the current value; None if a script deleted the attribute.
     """
 
     where: str
@@ -49,9 +49,9 @@ _checked: weakref.WeakKeyDictionary[type, tuple[tuple[object, ...], list[Method]
 
 
 def replaced_methods(kind: type) -> list[Method]:
-    """Return the methods of `kind` and its bases that differ from their files, and those that scripts define.
+    """Return the methods of `kind` and its bases that differ from their files, or that scripts have added.
 
-    A method that was added under a name which no base has changes nothing and is left out.
+    An added method is left out if no base class has its name, because nothing calls the method.
     """
     state = methods_of(kind)
     known = _checked.get(kind)
@@ -72,7 +72,7 @@ def replaced_methods_of(value: object) -> list[Method]:
 
 
 def is_class_of(kind: type, package: str) -> bool:
-    """Return True if a file of `package` defines a class with the module and name of `kind`."""
+    """Return True if `package`'s files define a class with the module and the name of `kind`."""
     home = kind.__module__
     is_theirs = home.startswith(f"{package}.") and home in sys.modules
     return is_theirs and source_of(home).defines_class(kind.__qualname__)
@@ -86,7 +86,7 @@ def is_own_object(value: object, names: Collection[str]) -> bool:
 
 
 def replaced_on(value: object) -> dict[str, Callable[..., object]]:
-    """Return callables, by name, that hide methods of the object's class, except its bound methods."""
+    """Return the object's callables that hide methods of its class, by name; bound methods are left out."""
     kind, attributes = type(value), getattr(value, "__dict__", {})
     return {
         name: found
@@ -176,7 +176,7 @@ def _is_generated(function: object, home: str) -> bool:
 
 
 def _parts(value: object) -> list[object]:
-    """Return the functions in a class attribute; the attribute itself if it is no known wrapper."""
+    """Return the functions in a class attribute; the attribute itself if its type is no known wrapper."""
     if isinstance(value, property):
         return [part for part in (value.fget, value.fset, value.fdel) if part is not None]
     if isinstance(value, functools.cached_property):
@@ -264,7 +264,7 @@ def replaced_functions(module: str) -> Iterator[Method]:
 
 
 def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
-    """Return True if a callable comes from none of the `places` from which the file imports it."""
+    """Return True if a callable comes from none of the `places` from which the module's file imports it."""
     if not callable(value):
         return False
     if isinstance(value, functools.partial) and set(value.keywords) <= _SAVING and not value.args:
@@ -277,17 +277,17 @@ def _is_other(value: object, places: list[tuple[str, str | None]]) -> bool:
 
 
 def _is_written_at(value: object, home: str, name: str) -> bool:
-    """Return True if `home`'s file defines the value, so that a script has only changed its origin."""
+    """Return True if `home`'s file defines the value; a script has then changed only `home`'s attribute."""
     return home in sys.modules and is_defined_there(value, home, name)
 
 
 def _named(value: object) -> tuple[str, str]:
-    """Return the name of a class, which stays the same after a reload; the identity of another object."""
+    """Return a class's name, which stays the same after a reload, or another object's identity."""
     return (value.__module__, value.__qualname__) if isinstance(value, type) else (str(id(value)), "")
 
 
 def replaces_nothing(method: Method) -> bool:
-    """Return True if neither the method nor its definition in the file does anything."""
+    """Return True if the method is empty, and so is its definition in the file."""
     home, _, name = method.where.rpartition(".")
     module, _, kind = home.rpartition(".")
     written = source_of(module).codes.get(f"{kind}.{name}", []) if module in sys.modules else []

@@ -1,4 +1,4 @@
-"""Checks that a function is the one that its module's file defines, and its name for messages."""
+"""Checks whether a function has the code in its module's file, and names functions for messages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from fastsft.originals.source import has_written_defaults, source_of
 from fastsft.runtime.versions import RENAMED_CODE, WRAPPED_BY_BASES
 
-# Functions that make a decorator's wrapper, if they differ from the decorator's name.
+# decorator -> function that makes the decorator's wrapper, if the names differ
 _MADE_BY = {"no_grad": "context_decorator", "inference_mode": "context_decorator"}
 _MAX_LAYERS = 8
-# Packages whose decorators do not change results.
+# Packages whose decorators do not change a function's results.
 _DECORATORS = ("transformers", "torch", "huggingface_hub", "contextlib", "accelerate")
 
 
@@ -28,9 +28,9 @@ def plain(value: object) -> Any:
 
 
 def is_defined_there(value: object, module: str, qualname: str) -> bool:
-    """Return True if the def `qualname` in `module`, with its decorators, makes a function such as `value`.
+    """Return True if the definition `qualname` in `module`'s file, with its decorators, results in `value`.
 
-    Code and default values are compared instead of names, so that `functools.wraps` hides nothing.
+    Code and default values are compared instead of names, so `functools.wraps` hides nothing.
     """
     expected = source_of(module).codes.get(qualname, [])
     return bool(expected) and _leads_to(plain(value), module, qualname, expected, _MAX_LAYERS)
@@ -77,7 +77,7 @@ def _leads_to(function: object, module: str, qualname: str, expected: list[CodeT
 
 
 def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
-    """Return True if one of `decorators` makes wrappers such as `function`."""
+    """Return True if one of the named `decorators` makes wrappers with the code of `function`."""
     # Dynamo's wrapper of Module.__init__, which only counts modules.
     if is_written_in(function, "torch._dynamo.mutation_guard"):
         return True
@@ -88,7 +88,7 @@ def _is_decorators(function: FunctionType, decorators: set[str]) -> bool:
     if (home, maker.partition(".<locals>.")[0]) in WRAPPED_BY_BASES:
         return True
     made_by = maker.split(".")[0]
-    if made_by == "ContextDecorator":  # a context manager as decorator
+    if made_by == "ContextDecorator":  # a context manager is the decorator
         return any(name in decorators for name in _contexts_of(function))
     return made_by in {_MADE_BY.get(name, name) for name in decorators}
 
@@ -102,7 +102,7 @@ def _contexts_of(function: FunctionType) -> Iterator[str]:
 
 
 def _code_of(function: FunctionType, home: str) -> CodeType:
-    """Return the function's code, with its name in `home`'s file."""
+    """Return the function's code under the name that the code has in `home`'s file."""
     code = function.__code__
     for qualname in RENAMED_CODE.get(home, ()):
         named = code.replace(co_name=qualname.rpartition(".")[2], co_qualname=qualname)
@@ -116,7 +116,7 @@ def functions_inside(function: FunctionType) -> Iterator[FunctionType]:
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents
-        except ValueError:  # not set yet
+        except ValueError:  # the variable has no value yet
             continue
         if isinstance(content, FunctionType) and content is not function:
             yield content
@@ -128,9 +128,9 @@ def _is_module_of(function: FunctionType, module: str) -> bool:
 
 
 def described(value: object) -> str:
-    """Return "module.name" of a function or class; for another object, that of its class.
+    """Return "module.name" of a function or class; for another object, a text that names its class.
 
-    The name of the code follows if the function has taken the name of another, as by functools.wraps.
+    The name of the code is added if the function has another function's name, as with functools.wraps.
     """
     if isinstance(value, functools.partial):
         return f"functools.partial of {described(value.func)}"

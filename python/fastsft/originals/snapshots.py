@@ -1,4 +1,4 @@
-"""Snapshots of libraries' names and of a model's modules; comparing is cheaper than a new check."""
+"""Snapshots of library names and of a model's modules. Comparing is cheaper than checking again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLES = (
 
 
 class WatchedNames:
-    """Names in modules and classes, with the values that they had when they were added."""
+    """A watch on names in modules and classes, which keeps the values that the names had when added."""
 
     def __init__(self) -> None:
         self._values: list[tuple[Mapping[str, object], str, object, CodeType | None]] = []
@@ -40,9 +40,9 @@ class WatchedNames:
         self._sizes.append((content, len(content)))
 
     def changed(self) -> bool:
-        """Return True if a name has another value, or a function other code.
+        """Return True if a name's value, a function's code or a collection's size has changed.
 
-        It is fast, because it is called at every step.
+        The comparison is fast, because it runs at every step.
         """
         return any(
             names.get(name) is not value or _code(value) is not code
@@ -53,8 +53,9 @@ class WatchedNames:
 class ModuleSnapshot:
     """The attributes, hooks, buffers, parameters and configuration of `module` when the snapshot is made.
 
-    It keeps no reference to parameters, and reads none through the dictionaries that live_weights.py watches.
-    Buffers on the CPU are compared by value, those on a device by version, without waiting for the device.
+    The snapshot keeps no references to parameters, and reads no parameters through the dictionaries that
+    live_weights.py watches. Buffers on the CPU are compared by value. Buffers on a device are compared by
+    torch's version counter, without waiting for the device.
     """
 
     def __init__(self, module: PreTrainedModel) -> None:
@@ -80,7 +81,7 @@ class ModuleSnapshot:
                 kept["training"] = attributes.get("training")
         try:
             same = self._attributes == self._kept and self._content == self._filled and not any(self._empty)
-        except Exception:  # tensors among the attributes cannot be compared by ==
+        except Exception:  # `==` raises an error if attributes are tensors
             same = False
         return not (
             same

@@ -1,4 +1,7 @@
-"""Code, imports, decorators and default values in a module's source file, which no script changes."""
+"""Reads code, imports, decorators and default values from a module's source file.
+
+Scripts change modules in memory, but not their files.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
 
-_UNKNOWN = object()  # value of an expression that only running the file could tell, such as a call
+# stands for a value that cannot be known without running the file, such as the result of a call
+_UNKNOWN = object()
 
 
 class ModuleSource:
     """The source file of an imported module, compiled once or read from the import system's cache.
 
-    codes: code objects of the file's functions and classes by qualified name, several if a name is defined
-    twice; empty for a module that is not written in Python.
+    codes: code objects of the file's functions and classes by qualified name; several objects if a name is
+    defined twice; empty for a module that is not written in Python.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,7 +52,7 @@ class ModuleSource:
 
     @functools.cached_property
     def imports(self) -> dict[str, list[tuple[str, str | None]]]:
-        """Imported names, each with pairs (module, name in it); None as name: the module itself."""
+        """Pairs (module, name in the module) for each imported name; the name is None for a whole module."""
         found: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
         for bound, module, name in [] if self._code is None else imports_of(self._code, self._package()):
             found[bound].append((module, name))
@@ -69,7 +73,7 @@ class ModuleSource:
         return found
 
     def decorators(self, qualname: str) -> set[str]:
-        """Return the last names of a def's decorators."""
+        """Return the names of a definition's decorators, without the names of modules."""
         return self._decorators.get(qualname, set())
 
     def _package(self) -> str:
@@ -180,10 +184,10 @@ def _compiled(module: str) -> CodeType | None:
 
 
 def has_written_defaults(function: FunctionType, module: str) -> bool:
-    """Return True if the function's default values are those of its def in `module`'s file.
+    """Return True if the function's default values equal those of its definition in `module`'s file.
 
-    Literals and names are compared, but no other expressions, and no lambdas. An imported name stands for the
-    value in the module that it comes from, even if a script has replaced it since.
+    Only defaults that are literals or names are compared; lambdas are not checked. An imported name has the
+    value that it has in the module it is imported from, even if a script has replaced the name in `module`.
     """
     written = _arguments(module, function.__code__.co_firstlineno)
     if written is None or function.__code__.co_name == "<lambda>":
@@ -205,7 +209,7 @@ def has_written_defaults(function: FunctionType, module: str) -> bool:
 
 @functools.cache
 def _arguments(module: str, line: int) -> ast.arguments | None:
-    """Return the parameters of the def whose first line (or decorator) is `line`; None if there is none."""
+    """Return the parameters of the definition whose first line (or decorator) is `line`; else None."""
     text = _header(source_of(module).lines[line - 1 :])
     for ending in ("", "\n pass"):
         try:
@@ -218,7 +222,7 @@ def _arguments(module: str, line: int) -> ast.arguments | None:
 
 
 def _header(lines: list[str]) -> str:
-    """Return the decorators and the head of the def with which `lines` begin."""
+    """Return the decorators and the signature of the function definition at the start of `lines`."""
     is_inside = False
     try:
         for token in tokenize.generate_tokens(iter(lines).__next__):
@@ -231,13 +235,13 @@ def _header(lines: list[str]) -> str:
 
 
 class _Names:
-    """The values of names in a source file."""
+    """The values that names in a source file have."""
 
     def __init__(self, now: Mapping[str, object], module: str) -> None:
         self._now, self._imports = now, source_of(module).imports
 
     def get(self, name: str) -> object:
-        """Return `name`'s value; _UNKNOWN if it has none."""
+        """Return `name`'s value; _UNKNOWN if the name has no value."""
         for home, original in self._imports.get(name, ()):
             there = vars(sys.modules.get(home, object))
             if original in there:

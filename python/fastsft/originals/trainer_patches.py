@@ -1,6 +1,6 @@
-"""Errors for replaced library functions and classes that transformers' Trainer calls and fastsft's does not.
+"""Finds replaced library functions and classes that transformers' Trainer calls, but fastsft's does not.
 
-Replacing one of them changes what transformers' Trainer trains, but would have no effect here.
+A replacement would change the training by transformers' Trainer, but not by fastsft's, so it is an error.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Functions(NamedTuple):
 class _Class(NamedTuple):
     """A class that a script must not change.
 
-    instead: what the script can do instead. place, name: the class's module and name. harmless: beginnings of
-    method names that may be replaced.
+    instead: what the script can do instead. place, name: the class's module and name. harmless: name prefixes
+    of methods that may be replaced.
     """
 
     instead: str
@@ -110,7 +110,7 @@ _TRAINING = (
 )  # fmt: skip
 _SMOOTHING = (_Functions("leave label_smoothing_factor 0", "torch.nn.functional", "torch", ("log_softmax",)),)
 
-# transformers' function for each lr_scheduler_type.
+# lr_scheduler_type -> transformers' function for the schedule
 _SCHEDULES = {
     "linear": "get_linear_schedule_with_warmup",
     "cosine": "get_cosine_schedule_with_warmup",
@@ -150,10 +150,10 @@ _ARGUMENTS = _Class(
     "set the fields, or derive the class from fastsft.TrainingArguments", "transformers.training_args",
     "TrainingArguments", ("to_", "__str__", "__repr__", "__eq__", "get_process_log_level", "_dict_dtype"),
 )  # fmt: skip
-# These methods only set fields, which are copied from an object of transformers' class.
+# These methods only set fields, and fields are copied from transformers' object.
 _FILL_FIELDS = ("__init__", "__post_init__", "__setattr__", "set_")
 
-# Dispatch keys whose kernels a step runs.
+# torch's dispatch keys whose kernels run in a step
 _COMPUTING = (
     "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeExplicitAutograd",
     "CompositeImplicitAutograd", "AutocastCPU", "AutocastCUDA",
@@ -245,12 +245,12 @@ def _check_modules(caller: str) -> None:
 
 
 def _origin(home: str, name: str | None) -> object:
-    """Return the module that an import names; None if it is no module, or not imported."""
+    """Return the module that an import names; None if the name is no module, or not imported."""
     return sys.modules.get(home if name is None else f"{home}.{name}")
 
 
 def _check_schedule(args: CheckedArguments, caller: str) -> None:
-    """Check that neither the selected schedule function nor the `*_lr_lambda` in it have been replaced."""
+    """Check that neither the selected schedule function nor a `*_lr_lambda` that it uses was replaced."""
     place = "transformers.optimization"
     table = _found(place, "TYPE_TO_SCHEDULER_FUNCTION")
     if not isinstance(table, dict):
@@ -298,7 +298,7 @@ def _found(place: str, name: str) -> object:
 
 
 def _is_original(value: object, package: str, name: str) -> bool:
-    """Return True if a file of `package` defines `value` as `name`, perhaps wrapped by that package."""
+    """Return True if a file of `package` defines `value` as `name`; wrappers from `package` are allowed."""
     if isinstance(value, type):
         module = value.__module__
         inside = module == package or module.startswith(package + ".")

@@ -30,14 +30,14 @@ def available_host_memory() -> int:
     for limit, usage in _CGROUPS:
         try:
             left = int(Path(limit).read_text()) - int(Path(usage).read_text())
-        except (OSError, ValueError):  # no such cgroup, or its limit is "max"
+        except (OSError, ValueError):  # the cgroup does not exist, or its limit is "max"
             continue
         available = min(available, left)
     return max(available, 0)
 
 
 def usable_memory(device: str, free: float) -> int:
-    """Return how many of the `free` bytes on `device` a plan may fill; the rest is a reserve."""
+    """Return the part of the `free` bytes on `device` that a plan may fill; the rest is a reserve."""
     if device == "cpu":
         return int(free * _HOST_SHARE)
     return max(0, int(min(free * _DEVICE_SHARE, free - _DEVICE_RESERVE)))
@@ -46,7 +46,7 @@ def usable_memory(device: str, free: float) -> int:
 def rank_memory(device: str) -> int:
     """Return the bytes that every rank can use: the smallest value over all ranks. Collective.
 
-    A rank can use the free memory on its GPU, or on a CPU an equal share of the available RAM.
+    On a GPU, a rank can use the free device memory; on a CPU, an equal part of the available RAM.
     """
     if device == "cpu":
         usable = available_host_memory() // launch().local_world_size
@@ -76,15 +76,15 @@ def peak_memory(device: str) -> int:
     return int(torch.cuda.max_memory_allocated(device))
 
 
-PCIE_LINK = 25e9  # bytes/s to another GPU without NVLink
+PCIE_LINK = 25e9  # bytes/s to another GPU if there is no NVLink
 
 
 @dataclass(frozen=True)
 class Gpu:
     """Data sheet of a GPU.
 
-    flops: dense bfloat16 FLOP/s. bandwidth: memory bytes/s. memory: approximate bytes that torch sees.
-    link: NVLink bytes/s to another GPU in one direction; 0: PCIe.
+    flops: dense bfloat16 FLOP/s. bandwidth: memory bytes/s. memory: approximate bytes that torch sees. link:
+    NVLink bytes/s to another GPU in each direction; 0 if the GPU has only PCIe.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Plans memory: the bytes that a rank needs, by purpose, for a token budget and a recompute policy.
 
-The engine computes them from the model configuration, without allocating anything (csrc/train/memory.h).
+The engine computes the bytes from the model configuration, without allocating anything (csrc/train/memory.h).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchShape:
-    """Upper bounds for the batches of a rank.
+    """Upper bounds for a rank's batches.
 
-    tokens, labels, max_seqlen: per micro-batch; step_*: per step.
+    tokens, labels: in a micro-batch. max_seqlen: tokens of the longest conversation. step_*: in a step.
+    micro_batches: micro-batches of a step.
     """
 
     tokens: int = 0
@@ -59,10 +60,10 @@ class EngineSettings:
     """Settings that a rank's memory use depends on.
 
     config_json: the model configuration. threads: CPU threads of the engine.
-    node_size: how many ranks share one copy of the shards with hybrid strategies; 0: all ranks.
+    node_size: number of ranks that a hybrid strategy shards over; 0: all ranks.
     generic: layout and activation sizes of a generic model; None for a native model.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
-    gpu: data sheet of the GPU, by which the speed of plans is compared; None: unknown.
+    gpu: data sheet of the GPU for which the speed of plans is compared; None: unknown.
     """
 
     config_json: str
@@ -93,10 +94,10 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes that one rank needs, and the choices that they follow from.
+    """The bytes that one rank needs, and the settings from which they were computed.
 
-    parts: bytes on the device (which may be the CPU) by purpose. outside: bytes of attention's scratch memory
-    there. host: bytes of page-locked host memory in a GPU run. work: the batch shape that was planned.
+    parts: device bytes by purpose; the device may be the CPU. outside: device bytes of the attention kernel's
+    scratch memory. host: bytes of page-locked host memory in a GPU run. work: the planned batch shape.
     """
 
     setting: EngineSettings
@@ -119,11 +120,11 @@ class MemoryPlan:
 
     @property
     def staging(self) -> int:
-        """Host memory in bytes to which this rank copies its part of a checkpoint; not part of `total`.
+        """Host memory [bytes] into which this rank copies its part of a checkpoint; not counted in `total`.
 
-        The copy is as large as offloaded float32 master weights and moments. With a GPU, these are
-        page-locked pieces whose sizes are powers of two. If the host has too little memory for them, training
-        waits until a save is finished (checkpoint/saver.py).
+        The copy is as large as offloaded float32 master weights and moments. With a GPU, the memory consists
+        of page-locked pieces whose sizes are powers of two. If the host has too little memory for the copy,
+        training waits until a save is finished (checkpoint/saver.py).
         """
         held = self.setting.with_state(strategy="full_shard", offload=True, **FLOAT32_MASTERS)
         on_host, on_device = (

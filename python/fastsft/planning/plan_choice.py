@@ -1,6 +1,6 @@
 """Chooses the memory plan: the fastest token budget and recompute policy that fit into memory.
 
-If none fits, the error names flag changes that would.
+If no plan fits, the error names flag changes with which a plan would fit.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
 # which is reading weights and accumulating gradients (docs/decisions.md).
 _RECOMPUTE_SHARE = {"none": 0.0, "selective": 0.03, "gate_up": 0.15, "block": 0.33}
 _FIXED_TOKENS = {"cpu": 32, "cuda": 256}
-_USUAL_GPU = "H100"  # plans for an unknown GPU are compared by its predicted times
-_GATHER_FACTOR = 4  # multiplies _FIXED_TOKENS if micro-batches gather weights and reduce gradients
+_USUAL_GPU = "H100"  # if the GPU is unknown, plans are compared by the times predicted for this GPU
+# multiplies _FIXED_TOKENS on several ranks, whose micro-batches gather weights and reduce gradients
+_GATHER_FACTOR = 4
 # On a CPU, activations are kept instead of recomputed if they take at most this share of the bytes of
-# parameters, gradients and optimizer state. With adapters, whose state is small, the share is that of the
-# memory budget (docs/decisions.md).
+# parameters, gradients and optimizer state. Adapters have little state, so with adapters the share is
+# relative to the memory budget (docs/decisions.md).
 _KEPT_SHARE = 0.25
 # Adapter steps compute no gradients for the model's weights, so recomputing is a larger share of their time.
 _ADAPTER_FACTOR = 1.5
@@ -40,12 +41,11 @@ BatchShapeOf = Callable[[int], BatchShape]
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Inputs of the planner. It chooses recompute if "auto", and token_budget and sync_each_batch if None.
+    """Inputs of the planner, which chooses every value that the user left open ("auto" or None).
 
-    max_seqlen: tokens of the longest conversation, which is never split between micro-batches.
-    step_tokens: tokens of one rank in one step. sync_each_batch: True to reduce gradients in every
-    micro-batch. is_final: True if sync_each_batch was chosen by an earlier plan; it is then kept even if a
-    step has only one micro-batch.
+    max_seqlen: tokens of the longest conversation, which is never split between micro-batches. step_tokens: a
+    rank's tokens in a step. sync_each_batch: True to reduce gradients in every micro-batch. is_final: True if
+    an earlier plan chose sync_each_batch; the choice is then kept even if a step has only one micro-batch.
     """
 
     recompute: str = "auto"
@@ -56,7 +56,7 @@ class PlanRequest:
     is_final: bool = False
 
     def budgets(self, device: str) -> list[int]:
-        """Return the token budgets to try: the largest useful one, halved until the longest conversation."""
+        """Return the token budgets to try: the largest useful budget, then halves, down to max_seqlen."""
         if self.token_budget is not None:
             return [self.token_budget]
         least = max(self.max_seqlen, 1)
@@ -80,7 +80,7 @@ class PlanRequest:
 class PreviousPlan(NamedTuple):
     """Choices of an earlier plan, which a new plan keeps.
 
-    token_budget and sync_each_batch: None to choose anew.
+    token_budget, sync_each_batch: None if the new plan chooses the value.
     """
 
     recompute: str
@@ -92,7 +92,7 @@ class PreviousPlan(NamedTuple):
 class MemoryBudget:
     """The bytes that a rank may use.
 
-    device: on its device. host: in host memory of a GPU run; None: no limit.
+    device: bytes on the rank's device. host: bytes in host memory in a GPU run; None: no limit.
     """
 
     device: int
@@ -112,12 +112,15 @@ def choose_plan(
 ) -> MemoryPlan:
     """Return the fastest plan that fits. ValueError if none fits, with flag changes that would fit.
 
-    shape_of: returns the batch shape for a token budget. On a GPU, only speed decides. On a CPU, whose memory
-    is shared with other programs, speed decides only the token budget. The recompute policy is then the
-    fastest whose activations take at most a quarter of the bytes of parameters, gradients and optimizer state
-    (with adapters: of the memory budget). If there is none, choose the last policy before `block` that fits,
-    or `block`. If the user left sync_each_batch open and a step has several micro-batches, gradients are
-    reduced once per step, provided that this fits.
+    shape_of: returns the batch shape for a token budget.
+
+    On a GPU, only speed decides. On a CPU, whose memory is shared with other programs, speed decides only the
+    token budget. The recompute policy is then the fastest whose activations take at most a quarter of the
+    bytes of parameters, gradients and optimizer state (with adapters: of the memory budget). If no policy
+    does, it is the slowest fitting policy other than `block`, or else `block`.
+
+    If the user left sync_each_batch open and a step has several micro-batches, gradients are reduced once per
+    step, provided that this fits.
     """
     plans = [
         plan_memory(request.reduced(setting, work), policy, budget, work)
@@ -126,7 +129,8 @@ def choose_plan(
         for policy in request.policies()
     ]
     fitting = [plan for plan in plans if memory.holds(plan)]
-    if not fitting and request.sync_each_batch is None:  # with few units, one reduction may need less memory
+    # with few units, one reduction per step may need less memory
+    if not fitting and request.sync_each_batch is None:
         fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
     if not fitting:
         raise ValueError(_refusal(min(plans, key=lambda plan: plan.total), request, shape_of, memory))
@@ -148,9 +152,9 @@ def _reduced_once(plan: MemoryPlan) -> MemoryPlan:
 
 
 def _step_time(plan: MemoryPlan) -> float:
-    """Return the plan's time per token, to compare plans of one device.
+    """Return the plan's time per token, to compare plans for the same device.
 
-    On a GPU these are predicted seconds. Without a prediction, it is the estimated time relative to a plan
+    On a GPU, the times are predicted seconds. Without a prediction, they are estimates relative to a plan
     without recomputing and without fixed work per micro-batch.
     """
     if plan.setting.device == "cuda" and not why_not(plan):

@@ -1,6 +1,6 @@
 """Computes how many steps a run has, and which rows belong to each step.
 
-The rules are those of docs/spec/trainer_semantics.md, sections 3 to 6.
+The rules are in docs/spec/trainer_semantics.md, sections 3 to 6.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from fastsft.data.token_rows import TokenRows
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Counts of a run.
+    """A run's numbers of micro-batches, steps, epochs and rows.
 
     micro_batches: transformers' micro-batches per rank in an epoch. max_steps, num_epochs: totals of the run.
-    num_samples: rows that are trained on in all, over all ranks.
+    num_samples: rows that all ranks train on in the whole run, including repeated rows.
     """
 
     micro_batches: int
@@ -35,7 +35,7 @@ class RunPlan:
 
     @classmethod
     def of(cls, args: TrainingArguments, num_rows: int) -> RunPlan:
-        """Compute the counts from the arguments and the number of rows.
+        """Compute a run's numbers from the arguments and the row count.
 
         ValueError if there is no full batch.
         """
@@ -71,7 +71,7 @@ def step_source(
     """Return the step source, which divides the rows of a step among ranks and micro-batches.
 
     token_budget: the most tokens of a micro-batch. cost: linear and quadratic compute cost per conversation
-    token, by which the work of the ranks is balanced.
+    token, by which the ranks' work is balanced.
     """
     return _C.StepSource(
         rows.lengths,
@@ -94,7 +94,7 @@ def single_step(
     """Plan this rank's part of a step with all rows in `native`.
 
     native: rows ordered by micro-batch, then by rank. micro_batches: number of transformers' micro-batches
-    per rank, all of one size. Other arguments are as in `step_source`.
+    per rank; all have the same size. Other arguments are as in `step_source`.
     """
     source = _C.StepSource(
         native.lengths(),
@@ -117,7 +117,7 @@ def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, ...])
     }
 
 
-_SUMMARY_STEPS = 200  # enough steps to estimate how the rows of the run pack
+_SUMMARY_STEPS = 200  # enough steps to estimate the packing of the whole run
 
 
 def packing_summary(
@@ -130,7 +130,7 @@ def packing_summary(
 
 
 class LongestRows(NamedTuple):
-    """Upper bounds for all steps. tokens, labels: of a row. step_tokens: of a rank in a step."""
+    """Upper bounds for all steps. tokens, labels: in a row. step_tokens: tokens of a rank in a step."""
 
     tokens: int
     labels: int
@@ -138,7 +138,7 @@ class LongestRows(NamedTuple):
 
 
 def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
-    """Return the bounds over the rows that have targets, as if one step drew the longest rows together."""
+    """Return the bounds over all rows that have targets, as if one step drew the longest rows."""
     has_targets = rows.target_counts > 0
     lengths, labels = rows.lengths[has_targets], rows.target_counts[has_targets]
     if not len(lengths):
@@ -149,7 +149,7 @@ def longest_rows(args: TrainingArguments, rows: TokenRows) -> LongestRows:
 
 
 class EpochGroups:
-    """The steps of one rank in an epoch. source: from `step_source`; None if `plan` is not called."""
+    """A rank's steps in an epoch. source: from `step_source`; None if `plan` is not called."""
 
     def __init__(
         self, args: TrainingArguments, rows: TokenRows, epoch: int, source: _C.StepSource | None
@@ -185,7 +185,7 @@ class EpochGroups:
         return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
 
     def size_of(self, step: int) -> int:
-        """Return how many of transformers' micro-batches `step` has; the epoch's last step may have fewer."""
+        """Return the number of transformers' micro-batches in `step`; an epoch's last step may have fewer."""
         return self.done_after(step) - step * self.args.gradient_accumulation_steps
 
     def plan(self, step: int) -> _C.GroupPlan:

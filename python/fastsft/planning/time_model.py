@@ -15,12 +15,12 @@ from fastsft.planning.memory_plan import MemoryPlan
 
 _KERNEL_GAP = 1.4e-6  # seconds between two kernels in a stream
 _KERNELS_PER_LAYER = 36
-# Gradients are accumulated in the GEMM kernel that computes them. These are the shares of the memory traffic,
-# for adding and for writing them, that the GEMM does not hide.
+# Gradients are accumulated in the GEMM kernel that computes them, which hides a part of their memory traffic.
+# These shares of the traffic, for adding to gradients and for writing them, are not hidden.
 _ADD_SHARE, _WRITE_SHARE = 0.55, 0.4
-_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto", which is measured only later, counts as flash2
+_NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" counts as flash2, since kernels are measured only later
 _CAP = "attn_logit_softcapping"
-_BACKWARD = 2 / 3  # share of the backward pass in a micro-batch's computation
+_BACKWARD = 2 / 3  # the backward pass's share of a micro-batch's computation
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,8 @@ class _Model:
         if setting.adapters:  # frozen weights need no gradient: two of three GEMMs remain
             self.trained = _C.count_trained_parameters(setting.config_json, adapters=setting.adapters)
             self.products = linear * 2 / 3 + 6 * self.trained
-        self.blocks = linear / 3 - 2.0 * config["hidden_size"] * config["vocab_size"]  # forward
+        # FLOPs of the blocks' forward pass per token
+        self.blocks = linear / 3 - 2.0 * config["hidden_size"] * config["vocab_size"]
         length = max(plan.work.max_seqlen, 1)
         window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
         # The forward pass is 1 of the 3.5 parts that conversation_cost counts.
@@ -189,7 +190,7 @@ class _Model:
 
     @property
     def elementwise(self) -> float:
-        """Memory traffic of norms, RoPE, SwiGLU and attention's copies, in bytes per token (bfloat16)."""
+        """Memory traffic of norms, RoPE, SwiGLU and copies for attention, in bytes per token (bfloat16)."""
         rope = 2 * (self.query + self.key)
         copies = 0 if self.kernel == "cudnn" else 2 * self.query + 2 * (self.query + 2 * self.key)
         passes = 14 * self.hidden + 2 * rope + 8 * self.inner
@@ -204,7 +205,7 @@ class _Model:
     def accumulated_bytes(self) -> float:
         """Bytes that a micro-batch reads and writes to accumulate gradients.
 
-        On one rank, GEMMs add to gradients of the compute dtype themselves.
+        On one rank, the GEMMs themselves add to the gradients if these have the compute dtype.
         """
         in_products = self.ranks == 1 and self.state.grad_dtype == self.state.compute_dtype
         if self.state.grad_dtype == "float32" or in_products:
@@ -215,7 +216,7 @@ class _Model:
     def optimizer_bytes(self) -> float:
         """Bytes that a rank's optimizer update reads and writes.
 
-        They are those of master weights, optimizer state, gradients (also for their norm) and compute
+        The update moves master weights, optimizer state, gradients (a second time for their norm) and compute
         weights.
         """
         gradient = self.state.grad_itemsize
@@ -232,7 +233,7 @@ class _Model:
         """Return the work per token that the recompute policy adds (docs/decisions.md)."""
         if policy == "selective":  # backward computes the outputs of norms and SwiGLU again
             return _Recomputed(elementwise=2.0 * self.layers * (2 * self.hidden + self.inner))
-        if policy == "gate_up":  # selective, plus one norm and the gate and up products
+        if policy == "gate_up":  # as "selective", and additionally one norm and the gate and up GEMMs
             elementwise = 2.0 * self.layers * (3 * self.hidden + self.inner)
             return _Recomputed(4.0 * self.layers * self.hidden * self.inner, 0.0, elementwise)
         if policy == "block":

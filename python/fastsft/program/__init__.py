@@ -1,1 +1,1 @@
-"""Runs a script's function as a program: starts ranks, ends the process, and checks replaced names."""
+"""A script's function as a program: the start of the ranks, the process end, checks of replaced names."""

@@ -1,4 +1,4 @@
-"""Checks of names that a script has replaced before it calls `train()`, and of code in a model directory."""
+"""Checks for names that a script replaced before it calls `train()`, and for code in model directories."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def check_names(trainer_class: type) -> None:
-    """Raise ValueError for replaced names that `train()` does not use, and for a Trainer of transformers.
+    """Raise ValueError for replaced names that `train()` does not use, and for transformers' Trainer.
 
-    trainer_class: the class to which `fastsft.train.Trainer` is bound, perhaps by a script.
+    trainer_class: the class to which `fastsft.train.Trainer` is bound. A script may have rebound this name.
     """
     refuse_unused()
     refuse_patches(uses_tokenizer=bool(rebound_data_names()))
@@ -45,8 +45,8 @@ def check_names(trainer_class: type) -> None:
 def check_directory(model: CausalLM, *, trusts_code: bool) -> None:
     """Check the directory of `model`.
 
-    ValueError for code that FastChat's train() would run for this directory and fastsft does not, and for
-    weights whose names do not fit the configuration. trusts_code: value of --trust_remote_code.
+    ValueError if FastChat's train() would run code of this directory that fastsft does not run, and for
+    weight names that do not fit the configuration. trusts_code: value of --trust_remote_code.
     """
     check_weight_names(model.config, model.source_directory)
     if trusts_code:
@@ -66,13 +66,13 @@ _BASES = {
 }  # fmt: skip
 _PARTS = (("transformers.tokenization_utils", "Trie"),)
 _LOADING = ("configuration_", "tokenization_", "modeling_utils")  # prefixes of modules with loading functions
-# Methods of torch's Module that build a model, load and move its weights, and visit its parts.
+# Methods of torch.nn.Module that build a model, load or move weights, or visit submodules.
 _OF_MODULES = (
     "to", "_apply", "apply", "train", "parameters", "named_parameters", "modules", "named_modules",
     "children", "requires_grad_", "zero_grad", "load_state_dict", "_load_from_state_dict", "state_dict",
     "__setattr__", "register_parameter", "register_buffer", "add_module",
 )  # fmt: skip
-# Tables of transformers' Auto classes, in which a script may have registered classes for a family.
+# Tables of transformers' Auto classes, in which a script may have registered its own classes for a family.
 _TABLES = {
     "AutoConfig": ("transformers.models.auto.configuration_auto", "CONFIG_MAPPING"),
     "AutoModelForCausalLM": ("transformers.models.auto.modeling_auto", "MODEL_FOR_CAUSAL_LM_MAPPING"),
@@ -84,7 +84,8 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
     """Raise ValueError if a script has changed a transformers class that the files of `directory` name.
 
     prefix: prefix of the family's class names. uses_tokenizer: True if the run uses transformers' tokenizer
-    itself, with any changes. Classes that are not imported cannot have been changed.
+    itself, so that changes of tokenizer classes take effect. Classes that are not imported cannot have been
+    changed.
     """
     for name, table in _TABLES.items():
         registered = None if uses_tokenizer and name == "AutoTokenizer" else _registered(*table, model_type)
@@ -107,7 +108,7 @@ def refuse_patched_classes(directory: Path, model_type: str, prefix: str, *, use
 
 
 def _counts(method: Method) -> bool:
-    """True if loading or training would call the method, except for forward passes, checked elsewhere."""
+    """True if loading or training would call the replaced method. Forward passes are checked elsewhere."""
     home, _, name = method.where.rpartition(".")
     counts = (
         name in _OF_MODULES if home.startswith("torch.") else not home.startswith("transformers.generation.")
@@ -171,7 +172,7 @@ def _imported(places: Iterable[tuple[str, str]]) -> list[type]:
 
 
 def _registered(module: str, name: str, model_type: str) -> object:
-    """Return the class that a script has registered for `model_type`, or None."""
+    """Return the class that a script has registered for `model_type` in a table, or None."""
     table = vars(sys.modules.get(module, object)).get(name)
     for key, value in dict(getattr(table, "_extra_content", None) or {}).items():
         if model_type in (key, getattr(key, "model_type", None)):

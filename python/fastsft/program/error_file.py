@@ -1,4 +1,4 @@
-"""The file from which torchrun reads a rank's error, in the format of torch's @record."""
+"""The file from which torchrun reads a rank's error, in the format of torch's decorator @record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_file(message: str) -> None:
-    """Write `message` for torchrun's summary of failed ranks, if torchrun has started this rank."""
+    """Write `message` into the file for torchrun's summary of failed ranks. Do nothing without torchrun."""
     path = os.environ.get(VARIABLE)
     if not path:
         return

@@ -1,7 +1,7 @@
-"""Counting of Ctrl-C and a notebook's stop button while ranks run, instead of raising KeyboardInterrupt.
+"""Counting of SIGINT (Ctrl-C or a notebook's stop button) while ranks run, instead of KeyboardInterrupt.
 
-A KeyboardInterrupt may be raised after a library such as queue or subprocess has acquired a lock, and before
-the block that releases it. The next thread that acquires the lock would then wait for ever.
+A KeyboardInterrupt could come just after a library such as queue or subprocess has acquired a lock, before
+the block that releases the lock. The next thread that acquires the lock would then wait forever.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from types import FrameType, TracebackType
 
 
 class Interrupts:
-    """Counts SIGINTs in `count` while entered, instead of raising KeyboardInterrupt.
+    """A context manager that counts SIGINTs in `count` instead of raising KeyboardInterrupt.
 
-    The second SIGINT calls `at_second` at once, a third raises KeyboardInterrupt. Outside of the main thread,
-    and if SIGINT is ignored, nothing is changed.
+    The second SIGINT calls `at_second` at once, the third raises KeyboardInterrupt. Outside of the main
+    thread, and if SIGINT is ignored, the context manager has no effect.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Run a function as a command-line program. Errors that the user can fix print one line, no traceback."""
+"""A function as a command-line program. Errors that the user can fix print one line without traceback."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _OUT_OF_MEMORY = "error: out of memory; give the run more, or smaller records an
 
 
 def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> None:
-    """Call `script`, and close the process groups. Exit statuses: docs/signals.md.
+    """Call `script`, then close the process groups. Exit statuses: docs/signals.md.
 
-    Without a launcher, first start one rank for each GPU (program/self_launch.py). runs_scripts: False if
-    only fastsft's own code runs, so that a Trainer need not look for patches.
+    Without a launcher, first start one rank per GPU (program/self_launch.py). runs_scripts: False if only
+    fastsft's own code runs, so that a Trainer need not look for patches.
 
-    A ValueError, or a refusal of the disk or the kernel, prints one line on stderr and exits with status 1.
-    A lost or failed peer prints one line and exits with status 3. Other exceptions print the traceback and
-    exit with status 1. With several ranks, each line names its rank, and a failed rank exits without cleaning
-    up, since that would wait for the others.
+    After a ValueError, a full disk or a refusal by the operating system, print one line on stderr and exit
+    with status 1. After another rank was lost or has failed, print one line and exit with status 3. After
+    other exceptions, print the traceback and exit with status 1. With several ranks, each line names the
+    rank, and a failed rank exits without cleanup, which would wait for the other ranks.
     """
     raise_at_interrupt()
     make_best_effort()
-    gc.freeze()  # exempts torch's objects from the collection at exit, which saves a fifth of a second
+    gc.freeze()  # exempts torch's objects from garbage collection at exit, which saves 0.2 s
     guard = StartGuard(is_said=EVENTS_VARIABLE not in os.environ)
     with contextlib.ExitStack() as watching:
         try:
@@ -77,11 +77,11 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
             if _is_of_memory(error):
                 _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
             if type(error).__name__ == "AcceleratorError":
-                # The device is unusable now: destructors that free its memory would abort the process.
+                # The device is unusable now. Destructors that free device memory would abort the process.
                 write_error_file(line := f"error: {_device_failure(error)}")
                 os._exit(_flushed(EXIT_ERROR, _for_terminal(line)))
             if _is_of_peers(error):
-                # Exit without cleaning up, because the process groups would wait for ranks that are gone.
+                # Exit without cleanup, because the process groups would wait for ranks that are gone.
                 os._exit(_flushed(EXIT_PEER_LOST, _for_terminal(f"error: {error}")))
             if _is_refusal(error):
                 _leave(EXIT_ERROR, f"{_who()}error: {error}")
@@ -98,7 +98,7 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
 
 
 def _place_of(error: OSError) -> str:
-    """Return the fastsft function in which a system call without a file name failed, as text."""
+    """Return the name of the fastsft function whose system call failed, for errors without a file name."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__) if "fastsft" in frame.filename]
     return f"in {names[-1]}" if names else "this process"
 
@@ -118,23 +118,24 @@ def _for_terminal(line: str) -> str:
 
 
 def _end_process(code: object) -> NoReturn:
-    """End one of several ranks after a SystemExit, like the interpreter, but without finalizing it.
+    """End one of several ranks after a SystemExit, without finalizing the Python interpreter.
 
-    A thread of gloo frees a tensor shortly after a collective. If it then asks a finalized interpreter for
-    the GIL, the process aborts. The process groups stay open: closing them would wait for ranks that go on.
+    A gloo thread frees a tensor shortly after a collective. If the thread then asks a finalized interpreter
+    for the GIL, the process aborts. The process groups stay open, because closing them would wait for ranks
+    that go on.
     """
     line = "" if code is None or isinstance(code, int) else str(code)
     if line:
         say(visible(line), to_stderr=True)
     launcher.stay()
-    # The same calls by which multiprocessing ends its children.
+    # multiprocessing ends its child processes with the same calls.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     os._exit(_flushed(code & 0xFF if isinstance(code, int) else int(bool(line)), ""))
 
 
 def _fail() -> None:
-    """Print this rank's traceback and end the process; called in an except clause."""
+    """Print this rank's traceback and end the process. Called in an except clause."""
     if launch_or_alone().world_size == 1:
         raise
     text = f"{_who()}failed\n{traceback.format_exc()}"
@@ -163,7 +164,7 @@ def _is_of_peers(error: RuntimeError) -> bool:
 
 
 def _is_refusal(error: RuntimeError) -> bool:
-    """True if the disk or the kernel refused a request: no space left, or too many threads."""
+    """True if the operating system refused a request: no disk space left, or too many threads."""
     from fastsft import _C
 
     return isinstance(error, _C.FileError | _C.ThreadDeniedError)
@@ -176,7 +177,7 @@ def _device_failure(error: RuntimeError) -> str:
 
 
 def _is_of_memory(error: RuntimeError) -> bool:
-    """True if this rank is out of memory. torch's CPU errors have no class of their own, only a text."""
+    """True if this rank is out of memory. torch's CPU errors have no class, and are known by their text."""
     from fastsft import _C
 
     if type(error).__name__ == "OutOfMemoryError":

@@ -1,4 +1,4 @@
-"""The second half of `train()`: finds out where a run starts, and saves its results."""
+"""The second half of `train()`: the choice of a start or a resume, and the save of the results."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finished:
-    """The run has ended in an earlier process, so that nothing is trained. output: its result."""
+    """A start without training: the run has ended in an earlier process. output: result of that run."""
 
     output: TrainOutput
 
 
 @dataclass(frozen=True)
 class Resume:
-    """The run resumes. checkpoint: a directory, or True for the newest checkpoint of `output_dir`."""
+    """A resume. checkpoint: a directory, or True for the newest checkpoint of `output_dir`."""
 
     checkpoint: bool | str
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """The run begins at step 0. starts_over: checkpoints of `output_dir` are archived (--no_resume)."""
+    """A start at step 0. starts_over: True to archive the checkpoints of `output_dir` (--no_resume)."""
 
     starts_over: bool
 
 
 def find_start(config: RunConfig, model: CausalLM, data: LoadedData) -> Finished | Resume | Fresh:
-    """Find out where the run starts. Collective.
+    """Find out whether the run starts, resumes or has finished. Collective.
 
-    If the run has finished before, its merged model is saved unless it is up to date. ValueError if
+    If the run has finished before, save its merged model, unless that model is up to date. ValueError if
     `output_dir` has another run's model, or if the merged model cannot be saved.
     """
     args, tokenizer, rows = config.args, data.tokenizer, data.train_dataset
@@ -78,7 +78,7 @@ def find_start(config: RunConfig, model: CausalLM, data: LoadedData) -> Finished
 
 
 def prepare_start(trainer: Trainer, config: RunConfig, start: Resume | Fresh) -> bool | str | None:
-    """Check `start`, and return the argument `resume_from_checkpoint` for Trainer.train. Collective."""
+    """Check `start`, and return the value of `resume_from_checkpoint` for Trainer.train. Collective."""
     resume = start.checkpoint if isinstance(start, Resume) else None
     if isinstance(start, Fresh) and start.starts_over:
         archive_checkpoints(config.output_dir, trainer.model.source_directory)
@@ -99,7 +99,7 @@ def save_outputs(
 ) -> Path | None:
     """Save the model, the merged model and the results; return the merged model's directory. Collective.
 
-    If the disk is full, wait until there is room. Afterwards the run is recorded as finished.
+    If the disk is full, wait until there is room. Then record the run as finished.
     """
     best = trainer._run.checkpoints.best
     trainer.model.config.use_cache = True
@@ -116,7 +116,7 @@ def save_outputs(
 
 
 def _save_model(trainer: Trainer, last: LastSaves) -> None:
-    """Save the model. fastsft's own save waits for room on a full disk; a script's save is called once."""
+    """Save the model. fastsft's own save waits while the disk is full; a script's save is called once."""
     if _saves_natively(trainer):
         last.save("the model", lambda: trainer.save_model(_internal_call=True))
         trainer.upload_saved(trainer.args.output_dir or ".")
@@ -133,7 +133,10 @@ def _saves_natively(trainer: Trainer) -> bool:
 
 
 def _write_end(trainer: Trainer, output: TrainOutput) -> None:
-    """Write results, state and the record of the run's end on rank 0. Collective: all ranks fail together."""
+    """Write the results, the state and the record of the finished run on rank 0. Collective.
+
+    If rank 0 fails, all ranks raise.
+    """
     agreement = AllOrNone("writing the results of the run")
 
     def write() -> None:

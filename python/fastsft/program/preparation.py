@@ -1,4 +1,4 @@
-"""The first half of `train()`: prepares a run, up to the model and the labelled rows."""
+"""The first half of `train()`: the preparation of a run, up to the model and the labelled rows."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class RunConfig:
     """All arguments of a run.
 
-    settings: data arguments as fastsft's DataArguments. files: the same, or None if a script reads the data
-    itself.
+    settings: the data arguments, as fastsft's DataArguments. files: same as `settings`, or None if a script
+    reads the data itself.
     """
 
     model_args: ModelArguments
@@ -56,13 +56,13 @@ class RunConfig:
 
     @property
     def output_dir(self) -> str:
-        """Output directory; the working directory if none was given."""
+        """Output directory; the working directory if the arguments have none."""
         return self.args.output_dir or "."
 
 
 @dataclass
 class LoadedData:
-    """The tokenizer and the data sets of a run. sets: the data arguments of Trainer, by name."""
+    """The tokenizer and the data sets of a run. sets: data arguments for Trainer, by parameter name."""
 
     tokenizer: Any
     sets: dict[str, Any]
@@ -81,8 +81,8 @@ def read_config(
 ) -> RunConfig:
     """Parse and check all arguments, without side effects. ValueError names the flag.
 
-    trainer_class, classes: the Trainer and the classes of model, data, training and LoRA arguments as
-    `fastsft.train` names them; a script may have replaced them.
+    trainer_class, classes: the Trainer class, and the classes of model, data, training and LoRA arguments,
+    as they are bound in `fastsft.train`. A script may have replaced them.
     """
     check_names(trainer_class)
     parser = DataclassParser(classes)
@@ -98,7 +98,7 @@ def read_config(
 
 
 def start_ranks(config: RunConfig) -> None:
-    """Choose the device, meet the other ranks, and compare arguments and data files. Collective."""
+    """Choose the device, meet the other ranks, and check that arguments and data are the same. Collective."""
     args = config.args
     use_device(str(args.device), args.tf32, args.full_determinism)
     with deadline(args, "init"):
@@ -126,8 +126,8 @@ def load_data(
 ) -> LoadedData:
     """Make the tokenizer and the labelled rows, and print a summary of them. Collective.
 
-    make_data_module, say: FastChat's make_supervised_data_module and rank0_print, which a script may have
-    replaced.
+    make_data_module, say: FastChat's functions make_supervised_data_module and rank0_print. A script may have
+    replaced them.
     """
     args = config.args
     stretched = model.extend_context(args.model_max_length)
@@ -154,7 +154,7 @@ def load_data(
 
 
 def check_evaluation(args: TrainingArguments, data: LoadedData) -> None:
-    """Turn evaluation off if there is no data for it; warn if there is data, but no evaluation."""
+    """Turn evaluation off if there is no evaluation data. Warn if there is data but no evaluation."""
     if data.sets.get("eval_dataset") is None:
         disable_evaluation(args)
     else:

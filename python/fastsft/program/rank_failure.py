@@ -1,4 +1,4 @@
-"""The rank that failed first, and its message."""
+"""The search for the rank that failed first, and for its error message."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LAST_LINES = 20
 
 
 class RankFailed(RuntimeError):
-    """A rank ended before the run was over.
+    """The error for a rank that ended before the run was over.
 
-    rank: its number. status: its return code, as in subprocess. output: its last lines.
+    rank: the rank's number. status: return code, as in subprocess. output: last lines that the rank printed.
     """
 
     def __init__(self, rank: int, count: int, status: int, output: str) -> None:
@@ -26,10 +26,10 @@ class RankFailed(RuntimeError):
 
 
 def failure_of(ranks: Ranks) -> Exception | None:
-    """Return the error of ranks that have all exited; None if all succeeded or were stopped on request.
+    """Return the error of a run whose ranks have all exited. None after success or a requested stop.
 
-    The error is that of the first rank that failed by itself, and neither lost a peer nor was ended by this
-    process. It is a ValueError if the user can fix it.
+    The error is from the first rank that failed by itself, and not because another rank was lost or this
+    process ended it. It is a ValueError if the user can fix the fault.
     """
     if not ranks.failed:
         return _stopped(ranks)
@@ -43,7 +43,7 @@ def failure_of(ranks: Ranks) -> Exception | None:
 
 
 def _stopped(ranks: Ranks) -> Exception | None:
-    """Return the error of ranks that were ended by a signal of another process; None if there is none."""
+    """Return the error of a rank that another process has ended by a signal; None if there is none."""
     left = next((rank for rank in ranks.ranks if rank.process.returncode), None)
     if left is None or ranks.was_ended:
         return None
@@ -51,16 +51,16 @@ def _stopped(ranks: Ranks) -> Exception | None:
 
 
 def last_words(lines: list[str]) -> str:
-    """Return the lines from the last error message or traceback on; without one, the last 20 lines."""
+    """Return the text from the last error message or traceback on, or the last 20 lines if there is none."""
     starts = [number for number, line in enumerate(lines) if is_error(line)]
-    # Python prints the cause of an exception before the exception; the text begins with the first cause.
+    # Python prints the cause of an exception before the exception. The text begins with the first cause.
     while len(starts) > 1 and _leads_to_next(lines[starts[-2] : starts[-1]]):
         starts.pop()
     return "\n".join(lines[starts[-1] :] if starts else lines[-_LAST_LINES:]).rstrip()
 
 
 def is_error(line: str) -> bool:
-    """True if an error message begins with this line."""
+    """True if `line` is the first line of an error message."""
     return line.startswith(_TRACEBACK) or _SAID.match(line) is not None
 
 

@@ -1,4 +1,4 @@
-"""Ranks as child processes: starts them together, reads their output in threads, ends them together."""
+"""Ranks as child processes, which start and end together, and whose output is read in threads."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from fastsft.runtime.threads import TimedQueue
 
 _KEPT_LINES = 400
 _CELL_COLUMNS = "92"
-# Statuses after a signal, which are no failure: -number if it has killed the rank, else 128 + its number.
+# Return codes after a requested end, which are no failure: -number if signal `number` has killed the rank,
+# 128 + number if the rank has handled the signal.
 _AFTER_A_SIGNAL = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
-# Seconds after a rank's failure at which the other ranks get SIGTERM, and SIGKILL, if they still run.
+# Times after a rank's failure at which ranks that still run get SIGTERM, and then SIGKILL [s].
 _SECONDS_TO_NOTICE, _SECONDS_TO_LEAVE = 15.0, 45.0
 
 
 @dataclass
 class Rank:
-    """The process of one rank, and the newest lines that it has printed."""
+    """The process of one rank, and the newest lines of its output."""
 
     number: int
     process: subprocess.Popen[bytes]
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
 
     def end(self, number: int) -> None:
-        """Send signal `number` to the process; SIGKILL also to all processes that it has started."""
+        """Send signal `number` to the process. Send SIGKILL also to the processes that it has started."""
         if self.process.poll() is not None:
             return
         if number == signal.SIGKILL:
@@ -49,11 +50,11 @@ class Rank:
 
 
 class Ranks:
-    """`count` ranks that do `job`, as a context manager.
+    """A context manager for `count` ranks that run `job`.
 
-    No process is left when the context ends; after an exception, the ranks first get time to save. environ:
-    further environment variables. is_silent: ranks report progress only as events, not as lines. interrupts:
-    already entered; the second interrupt kills the ranks.
+    No process is left when the context ends. After an exception, the ranks first get time to save. environ:
+    further environment variables. is_silent: True if ranks report progress only as events, and print no
+    lines. interrupts: an entered Interrupts; the second interrupt kills the ranks.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Ranks:
     ) -> None:
         self.ranks: list[Rank] = []
         self.was_ended = self._told = False
-        self.failed: list[Rank] = []  # in the order of their failures
+        self.failed: list[Rank] = []  # failed ranks in the order of their failures
         self._interrupts = interrupts or Interrupts()
         self._interrupts.at_second = lambda: self.end(signal.SIGKILL)
         self._messages: TimedQueue[tuple[str, Any]] = TimedQueue()
@@ -102,9 +103,9 @@ class Ranks:
         self._port.close()
 
     def messages(self, heed: Callable[[], None] = lambda: None) -> Iterator[tuple[str, Any]]:
-        """Yield ("line", text) of rank 0 and ("event", object) as they arrive, until all ranks have exited.
+        """Yield rank 0's messages, ("line", text) or ("event", object), until all ranks have exited.
 
-        `heed` is called before each message, and ten times a second while there is none.
+        heed: function that is called before each message, and ten times a second while there is no message.
         """
         while True:
             heed()
@@ -125,7 +126,7 @@ class Ranks:
     def _let_leave(self) -> None:
         """Send SIGTERM and wait for the ranks to save, until a time limit or another interrupt.
 
-        Called after an exception of this process.
+        Called after an exception in this process.
         """
         self.end(signal.SIGTERM)
         end, before = time.monotonic() + _SECONDS_TO_LEAVE, self._interrupts.count
@@ -136,7 +137,7 @@ class Ranks:
                 time.sleep(0.05)
 
     def watch(self) -> bool:
-        """Note failed ranks, and end the others some time after a failure; return True if all have exited."""
+        """Record failed ranks; end other ranks some time after a failure. Return True if all have exited."""
         for rank in self.ranks:
             status = rank.process.poll()
             if status and status not in _AFTER_A_SIGNAL and rank not in self.failed:
@@ -155,7 +156,7 @@ class Ranks:
         variables = {**shared, "RANK": str(number), "LOCAL_RANK": str(number)}
         if sink is not None:
             variables[EVENTS_VARIABLE] = str(sink)
-        # With its own session, a rank gets an interrupt of the notebook only once, from this process.
+        # In its own session, a rank does not get a notebook's interrupt directly, but only from this process.
         process = subprocess.Popen(
             python_command("fastsft.notebook.rank_program"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

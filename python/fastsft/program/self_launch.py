@@ -1,4 +1,4 @@
-"""Start one rank per GPU through torchrun, if `python -m fastsft.train` was started without a launcher."""
+"""The start of one rank per GPU through torchrun, if `python -m fastsft.train` runs without a launcher."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def ranks_to_start(
 ) -> int:
     """Return the number of ranks to start; 1 if this process should train itself.
 
-    The number is FASTSFT_NUM_PROCESSES, else the number of GPUs. It is 1 for a build without CUDA, if use_cpu
-    is chosen (on the command line, in a file of --config, or in the .args file), and if `words` cannot be
-    parsed, so that only one process reports the error. It is always 1 for --help, and in a process that a
-    launcher has started. args_file: default is the .args file next to the program. ValueError if
-    FASTSFT_NUM_PROCESSES is below 1.
+    The number is FASTSFT_NUM_PROCESSES or, if that is not set, the GPU count. A build without CUDA and
+    use_cpu (on the command line, in a --config file or in the .args file) count as one GPU, and so do `words`
+    that cannot be parsed: only one process then reports the error. The result is always 1 for --help, and in
+    a process that a launcher has started. args_file: default is the .args file next to the program.
+    ValueError if FASTSFT_NUM_PROCESSES is below 1.
     """
     env = os.environ if environ is None else environ
     if "RANK" in env or launch(env).world_size > 1 or asks_for_help(words):
@@ -52,7 +52,7 @@ def asks_for_help(words: Sequence[str]) -> bool:
 
 
 def start_ranks(count: int) -> None:
-    """Replace this process by torchrun, with the same program and arguments on `count` ranks."""
+    """Replace this process by torchrun, which runs the same program and arguments on `count` ranks."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     program = ["-m", module.name] if module is not None else [sys.argv[0]]
     say(f"no launcher: starting {count} ranks on this machine ({COUNT_VARIABLE} chooses)")
@@ -62,10 +62,10 @@ def start_ranks(count: int) -> None:
 
 
 def _rank_environment(module: ModuleSpec | None, count: int) -> dict[str, str]:
-    """Return the environment of the ranks.
+    """Return the environment variables of the ranks.
 
-    Unless OMP_NUM_THREADS is set, ranks share the cores evenly. A program of fastsft does not import modules
-    from the working directory; a user's program does as usual.
+    Unless OMP_NUM_THREADS is set, ranks share the cores evenly. A fastsft program does not import modules
+    from the working directory, whereas a user's program does.
     """
     threads = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // count))}
     if module is None or module.name.split(".")[0] != "fastsft":

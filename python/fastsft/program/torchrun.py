@@ -1,7 +1,8 @@
-"""A program that runs torchrun without its summary of failed ranks, which print their errors themselves.
+"""A program that runs torchrun without the summary of failed ranks, since ranks print their own errors.
 
-Its exit status is that of the rank that failed first (docs/signals.md); torchrun's own is always 1. It is run
-by its path and imports no module of fastsft, because its environment is that of the user's script.
+The exit status is the status of the rank that failed first (docs/signals.md), whereas torchrun's status is
+always 1. The program is run by its path and imports no fastsft module, because it has the environment of the
+user's script.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SIGNAL_BASE = 128
 
 
 def main() -> None:
-    """Run torchrun with the arguments of the command line."""
+    """Run torchrun with the command-line arguments."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 def _status(error: ChildFailedError) -> int:
-    """Return the status of the first failure; print a line for a killed rank, which could not print one."""
+    """Return the exit status for the first failure. Print a message for a killed rank, which printed none."""
     rank, failure = error.get_first_failure()
     if failure.exitcode >= 0:
         return int(failure.exitcode)

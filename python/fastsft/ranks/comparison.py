@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 
 Facts = Mapping[str, object]
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_TOLD_BYTES = 1 << 30  # reading more takes a while, so a message announces it
+_TOLD_BYTES = 1 << 30  # a message announces that this many bytes or more are read, which takes a while
 
 
 def compare(what: str, find: Callable[[], Facts]) -> None:
-    """Check that all ranks find the same facts, in value and in type. Collective.
+    """Check that all ranks find the same facts, with equal values and types. Collective.
 
-    find: returns values by name, the most important first. Each key of a dictionary counts as a fact. An
-    object that JSON cannot encode is compared by its `str`. Ranks exchange one digest of all facts, and the
-    facts themselves only if digests differ. ValueError, the same on every rank, with name, ranks and values
-    of the first difference, and the names of further differences. If `find` fails on a rank, all ranks raise
-    (`AllOrNone`). what: begins that message.
+    find: returns the values by name, the most important first. Each key of a dictionary counts as a fact. An
+    object that JSON cannot encode is compared by its `str`. Ranks first exchange one digest of all facts;
+    they exchange the facts only if the digests differ. If facts differ, every rank raises the same
+    ValueError. Its message has name, ranks and values of the first difference, and the names of further
+    differences. If `find` fails on a rank, all ranks raise (`AllOrNone`). what: begins the message in that
+    case.
     """
     if launch().world_size == 1:
         return
@@ -69,16 +70,17 @@ def _plain(value: object) -> object:
     return _ADDRESS.sub("", str(value))
 
 
-# Machine, device, inode, size in bytes and time of the last change. Ranks with equal identities share a file.
+# The identity of a file: machine, device, inode, size in bytes, and modification time in nanoseconds. If two
+# ranks find the same identity, they share the file.
 Identity: TypeAlias = tuple[str, int, int, int, int]
 
 
 def common_digests(what: str, find: Callable[[], Iterable[Path]]) -> dict[str, str]:
     """Return a text for each file name; two ranks get equal texts only if their files are equal. Collective.
 
-    find: returns the files of this rank. what: begins the message if a rank cannot read its files. Files that
-    all ranks share, or whose sizes differ, are not read. Every other file is read by one of the ranks that
-    share it. ValueError on every rank if any rank cannot read its files.
+    find: returns the paths of this rank's files. what: begins the message if a rank cannot read its files. A
+    file is not read if all ranks share it or if its sizes differ. Every other file is read by one of the
+    ranks that share it. ValueError on every rank if any rank cannot read its files.
     """
     agreement = AllOrNone(what)
     paths = agreement.attempt(lambda: {path.name: path for path in find()}) or {}
@@ -112,7 +114,10 @@ def _differing(everyone: list[dict[str, Identity]]) -> list[str]:
 
 
 def _readers(everyone: list[dict[str, Identity]], rank: int) -> dict[str, int]:
-    """Return which rank reads each file of `rank`, if it must be read; ranks that share files take turns."""
+    """Return, for each file of `rank` that must be read, the rank that reads it.
+
+    Ranks that share several files take turns.
+    """
     readers = {}
     for number, name in enumerate(_differing(everyone)):
         mine = everyone[rank][name]
@@ -128,7 +133,7 @@ def _checksums(paths: list[Path]) -> dict[str, str]:
 
 
 def _tell_of(files: list[Identity], what: str) -> None:
-    """Print on rank 0 that large files are read, which takes a while."""
+    """Print on rank 0 that large files are being read."""
     total = sum(found[3] for found in files)
     if total >= _TOLD_BYTES:
         tell(
@@ -157,10 +162,11 @@ RANK_LOCAL = {
     "profile_steps": "the same",
 }  # fmt: skip
 
-# These libraries decide the order of rows, the tokens, and how a model's directory is read.
+# The versions of these libraries can change the order of rows, the tokens, and how a model directory is read.
 _LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "numpy", "safetensors", "accelerate", "datasets")
 
-# Variables that change results, or the messages between ranks. Numbers of threads (OMP_NUM_THREADS) do not.
+# Environment variables that change results or the messages between ranks. Thread counts such as
+# OMP_NUM_THREADS change neither.
 _VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "TORCH_NCCL_USE_COMM_NONBLOCKING", "NCCL_ALGO", "NCCL_PROTO", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA",
@@ -169,7 +175,7 @@ _VARIABLES = (
 
 
 class SettledArguments(Protocol):
-    """The part of TrainingArguments that ranks compare."""
+    """The members of TrainingArguments that `start_facts` reads."""
 
     @property
     def save_on_each_node(self) -> bool: ...
@@ -201,7 +207,7 @@ def start_facts(args: SettledArguments, *others: object) -> Facts:
 
 
 def versions() -> Facts:
-    """Return the versions of fastsft, its code, torch, Python, and libraries that read data and models."""
+    """Return the versions of fastsft, torch, Python and `_LIBRARIES`, and the checksum of fastsft's code."""
     import torch
 
     return {

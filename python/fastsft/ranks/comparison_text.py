@@ -11,7 +11,10 @@ _NOTHING = ""  # stands for a fact that a rank does not report; no JSON text is 
 
 
 def difference(reports: Mapping[int, Mapping[str, str]]) -> str:
-    """Return a message about facts that differ between ranks. reports: JSON texts by fact name, by rank."""
+    """Return a message about facts that differ between ranks.
+
+    reports: maps each rank to its facts, which map names to JSON texts.
+    """
     names = list(dict.fromkeys(name for report in reports.values() for name in report))
     values = {name: {rank: report.get(name, _NOTHING) for rank, report in reports.items()} for name in names}
     different = [name for name in names if len(set(values[name].values())) > 1]
@@ -47,7 +50,7 @@ def named_ranks(ranks: Sequence[int]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a JSON text in a form for messages: strings without quotes, `none` for null."""
+    """Return a JSON text as messages show it: strings without quotes, `none` for null, long texts cut."""
     if text == _NOTHING:
         return "nothing"
     value = json.loads(text)

@@ -1,8 +1,9 @@
-"""Exchanges after which all ranks succeed, or all raise: through the process group, or through its store.
+"""Exchanges after which either all ranks succeed or all ranks raise.
 
-The training thread uses the process group (`AllOrNone`). All other threads use the store (`StoreExchange`),
-because they must not enqueue collectives between those of the training thread. Also, if a rank does not join
-a collective, the others wait in it and cannot tell which rank is missing; the store can.
+The training thread exchanges through the process group (`AllOrNone`). All other threads exchange through the
+group's store (`StoreExchange`), because they must not enqueue collectives between those of the training
+thread. If a rank does not join a collective, the waiting ranks cannot tell which rank is missing; the store
+shows it.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ def on_rank0(what: str, work: Callable[[], T]) -> T:
 
 
 class AllOrNone:
-    """A piece of work after which all ranks succeed, or all raise.
+    """A piece of work after which either all ranks succeed or all ranks raise.
 
-    Keeps the first error of this rank until `settle` reports it to all ranks. what: begins the message on
-    other ranks. place: rank and world size of this process; None: those of the environment.
+    This object keeps the first error of this rank until `settle` reports it to all ranks. what: begins the
+    message on other ranks. place: rank and world size of this process; None: as in the environment.
     """
 
     def __init__(self, what: str, place: Launch | None = None) -> None:
@@ -75,18 +76,18 @@ class AllOrNone:
             return None
 
     def attempt_on_rank0(self, work: Callable[[], T]) -> T | None:
-        """Attempt `work` on rank 0; return None elsewhere."""
+        """Attempt `work` on rank 0; return None on other ranks."""
         return self.attempt_if(self.rank == 0, work)
 
     def attempt_if(self, mine: bool, work: Callable[[], T]) -> T | None:
-        """Attempt `work` on the ranks whose `mine` is set; return None elsewhere."""
+        """Attempt `work` if `mine` is set on this rank; otherwise return None."""
         return self.attempt(work) if mine else None
 
     def settle(self, value: T) -> list[T]:
-        """Return the values of all ranks, in order of rank. Collective.
+        """Return the values of all ranks, in rank order. Collective.
 
-        If a rank failed, every rank raises: the failed rank its own error, each other rank an error with the
-        message of the first failed rank.
+        If any rank failed, every rank raises. A failed rank raises its own error; every other rank raises an
+        error with the message of the first failed rank.
         """
         from fastsft import _C
 
@@ -129,7 +130,7 @@ class StoreGoneError(RuntimeError):
 
 
 class SilentRankError(RuntimeError):
-    """The error for `ranks` that have not posted in time."""
+    """The error if some ranks have not posted in time. ranks: those ranks."""
 
     def __init__(self, message: str, ranks: list[int]) -> None:
         super().__init__(message)
@@ -137,11 +138,13 @@ class SilentRankError(RuntimeError):
 
 
 class StoreExchange:
-    """One exchange of posts between all ranks, which construct the exchanges of an `occasion` in one order.
+    """One exchange of posts (JSON objects) between all ranks, through the store.
 
-    kinds: the kinds of posts, each with the phrase that begins error messages while a rank waits for them.
-    deadline_s: seconds after which a silent rank, or a silent store, is given up. A silent store ends the
-    exchange for this rank; its later posts are queued, and other ranks read them once the store answers.
+    occasion: the subject of the exchange. All ranks must construct the exchanges of an occasion in the same
+    order. kinds: the kinds of posts, each with the phrase that begins error messages about this kind.
+    deadline_s: seconds after which a rank or a store without a sign of life is given up. If the store is
+    given up, the exchange ends for this rank. Its later posts are queued, and other ranks read them once the
+    store answers.
     """
 
     def __init__(
@@ -151,15 +154,16 @@ class StoreExchange:
         self._left, self._give_up = False, math.inf
         self._silence: SilentStoreError | None = None
         self._beat: Beat | None = None  # set by `alive`
-        # Counted before anything can fail: all ranks count alike, even if one cannot reach the store.
+        # The number is taken before anything can fail, so that all ranks count alike even if a rank cannot
+        # reach the store.
         self._prefix = f"fastsft/{occasion}/{exchange_number(occasion)}"
         self._deadline_s = seconds("deadline_s", deadline_s)
         self._store = own_store() if world_size > 1 else cast(BoundedStore, _SingleRankStore())
 
     def post(self, kind: str, **content: object) -> None:
-        """Post `content` to the other ranks; a key `error` or `failed` says that this rank failed.
+        """Post `content` to the other ranks. A key `error` or `failed` means that this rank has failed.
 
-        RuntimeError, without a post, if this rank has succeeded, but the others may have given it up.
+        RuntimeError, and no post, if this rank has not failed but the other ranks may have given it up.
         """
         if content.get("error") is None and "failed" not in content:
             self._check_presence(kind)
@@ -170,9 +174,9 @@ class StoreExchange:
             self._ask(kind, lambda store: store.set(key, text), self._end())
 
     def collect(self, kind: str, ranks: Iterable[int]) -> dict[int, Message]:
-        """Return the posts of `ranks`, by rank.
+        """Wait for the posts of `ranks`, and return them by rank.
 
-        RuntimeError once a rank posts an error, or is silent too long.
+        RuntimeError if a rank posts an error, or does not post in time.
         """
         end, delays = self._end(), _poll_delays()
         posts: dict[int, Message] = {}
@@ -191,10 +195,10 @@ class StoreExchange:
             time.sleep(next(delays))
 
     def collect_all(self, kind: str) -> list[Message]:
-        """Return the posts of all ranks in order, including errors.
+        """Wait for the posts of all ranks, and return them in rank order, including errors.
 
-        RuntimeError if a rank is silent too long. Each poll is one request for all ranks, unlike in
-        `collect`, because every rank polls here.
+        RuntimeError if a rank does not post in time. Each poll is a single request for all ranks, because
+        every rank polls here; `collect` makes one request for each missing rank.
         """
         end, delays = self._end(), _poll_delays()
         keys = [self._key(kind, rank) for rank in range(self._world_size)]
@@ -206,7 +210,7 @@ class StoreExchange:
         return [json.loads(content) for content in self._ask(kind, lambda store: store.multi_get(keys), end)]
 
     def collect_patiently(self, kind: str) -> list[Message]:
-        """Return the posts of all ranks; wait without limit for ranks that send signs of life (`alive`)."""
+        """Return the posts of all ranks; wait as long as the missing ranks send signs of life (`alive`)."""
         first, heard, delays = 0, 0, _poll_delays(_LONGEST_PATIENT_DELAY, 1.25)
         end = self._end()
         while first < self._world_size:
@@ -233,7 +237,10 @@ class StoreExchange:
         self._give_up = time.monotonic() + seconds
 
     def _look(self, kind: str, first: int, store: Store) -> tuple[int, int]:
-        """Return the lowest rank, not below `first`, without a post, and its number of signs of life."""
+        """Return the lowest rank >= `first` that has not posted, and how many signs of life it has sent.
+
+        If all these ranks have posted, return the world size and 0.
+        """
         ranks = range(first, self._world_size)
         if store.check([self._key(kind, first)]) and store.check([self._key(kind, rank) for rank in ranks]):
             return self._world_size, 0
@@ -253,7 +260,7 @@ class StoreExchange:
         if self._silence is not None:
             self._store.later(self._tidy)
             return
-        with contextlib.suppress(RuntimeError):  # if the store has gone, its posts have, too
+        with contextlib.suppress(RuntimeError):  # if the store has gone, no posts are left to delete
             self._store.run(self._tidy, _LEAVING_S)
 
     def _tidy(self, store: Store) -> None:
@@ -271,10 +278,10 @@ class StoreExchange:
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
     def _check_presence(self, kind: str) -> None:
-        """Raise RuntimeError if this rank sent no sign of life for so long that others may have given it up.
+        """Raise RuntimeError if this rank was silent for so long that other ranks may have given it up.
 
-        A rank that has posted `kind` is already waiting for this rank. That it still waits cannot be seen
-        safely: its failure may be posted just after this check.
+        The error is raised if any other rank has posted `kind`: it has waited for this rank. Whether it still
+        waits cannot be known, because it may post its failure just after this check.
         """
         if self._beat is None:
             return
@@ -292,7 +299,7 @@ class StoreExchange:
     def _ask(self, kind: str, work: Callable[[Store], T], end: float) -> T:
         """Return `work(store)`.
 
-        SilentStoreError, also in all later calls, if the store does not answer by `end`.
+        SilentStoreError if the store does not answer by `end`; all later calls then raise it, too.
         """
         if self._silence is not None:
             raise self._silence
@@ -326,13 +333,13 @@ class StoreExchange:
 def skip(occasion: str) -> None:
     """Count an exchange of `occasion` in which this rank takes no part.
 
-    Ranks match exchanges by their number; without this call the numbers would differ from then on.
+    Ranks match exchanges by number, so a rank that skips an exchange must count it.
     """
     exchange_number(occasion)
 
 
 def seconds(what: str, value: SupportsFloat | str) -> float:
-    """Return `value` as seconds.
+    """Return `value`, a number of seconds, as a float.
 
     ValueError unless it is above 0 and at most 30 years. what: begins the message.
     """
@@ -358,7 +365,7 @@ class _SingleRankStore:
 
 
 def _poll_delays(longest: float = _LONGEST_DELAY, growth: float = 2.0) -> Iterator[float]:
-    """Yield growing seconds to sleep between polls: short at first, since ranks often arrive together."""
+    """Yield the growing pauses between polls, in seconds. They begin short: ranks often arrive together."""
     delay = _SHORTEST_DELAY
     while True:
         yield delay

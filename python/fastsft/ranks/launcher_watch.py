@@ -1,4 +1,4 @@
-"""The watch over torchrun: a rank whose launcher has ended prints a message and stops, as after SIGTERM."""
+"""A watch over torchrun: if a rank's launcher has ended, the rank prints a message and stops."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def launcher_is_gone(environ: Mapping[str, str] | None = None) -> bool:
 def launcher_watch(environ: Mapping[str, str] | None = None) -> Iterator[None]:
     """Send this process SIGTERM if torchrun, which started it, ends while the block runs.
 
-    Without torchrun and its store, nothing would end the ranks, and they would wait for each other until the
-    timeout of a collective. Without torchrun there is no watch: a shell may start ranks in the background and
-    exit.
+    Otherwise nothing would end the ranks, and they would wait for each other until a collective times out.
+    Ranks that another program started are not watched: a shell may start ranks in the background and exit.
     """
     env = os.environ if environ is None else environ
     if _OF_TORCHRUN not in env:

@@ -20,17 +20,21 @@ if TYPE_CHECKING:
 
 # Clients of these file systems cache whole pages, so machines that write one file would undo each other.
 _UNSAFE_FOR_RANGES = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
-_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")  # of spaces and the like in /proc/self/mounts
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")  # an octal escape, such as that of a space in /proc/self/mounts
 
 # parallel: every rank writes its own byte ranges of every file. mixed: rank 0 gathers and writes the model
 # files, and every rank writes its own training state. stream: rank 0, or local rank 0 of every node, writes
-# all.
+# all files.
 SaveMode = Literal["parallel", "mixed", "stream"]
 
 
 @dataclass(frozen=True)
 class DirectoryView:
-    """A rank's view of a directory that rank 0 made. host: name of the rank's machine."""
+    """A rank's view of a directory that rank 0 made.
+
+    sees: the directory exists for this rank. host: name of the rank's machine. file_system: its type, such as
+    nfs4.
+    """
 
     sees: bool
     host: str
@@ -44,7 +48,7 @@ def look_at(directory: str | Path) -> DirectoryView:
 
 
 def choose_save_mode(wanted: str, sights: list[DirectoryView]) -> tuple[SaveMode, str]:
-    """Return the save mode, and a reason if the ranks' views decide against "parallel"; else "".
+    """Return the save mode, and the reason if the ranks' views rule out "parallel" (otherwise "").
 
     wanted: --save_mode. sights: the views of all ranks. ValueError if `wanted` is "parallel" and a rank does
     not see the directory.
@@ -101,9 +105,9 @@ def file_system_of(path: Path) -> str:
 
 
 def _kind_of(place: bytes, mounts: list[bytes]) -> str:
-    """Return the type of the innermost mount that holds `place`.
+    """Return the file system type of the innermost mount that contains the path `place`.
 
-    Paths are bytes, as they may not be UTF-8.
+    Paths are bytes because they need not be valid UTF-8.
     """
     best = (b"", b"")
     for line in mounts:
@@ -128,9 +132,9 @@ class _Hold:
         self._identity = None if lock is None else _identities(path)
 
     def check(self) -> None:
-        """Raise RuntimeError if the directory has been replaced, or if another run holds it.
+        """Raise RuntimeError if the directory has been replaced, or if another run has locked it.
 
-        A directory that has been removed is made and locked again, with a message.
+        If the directory was removed, make and lock it again, with a message.
         """
         from fastsft import _C
 
@@ -168,8 +172,8 @@ _held: dict[str, _Hold] = {}  # by resolved path
 def run_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
     """Lock an existing `directory` for this run while the block runs. Collective.
 
-    Does nothing if this run has locked it already. ValueError on every rank, with host and process id, if
-    another run has locked it.
+    Does nothing if this run has already locked it. If another run has locked it, every rank raises ValueError
+    with that run's host and process id.
     """
     from fastsft import _C
 
@@ -197,9 +201,9 @@ def holds_lock(directory: str | os.PathLike[str]) -> bool:
 
 
 def check_still_held(directory: str | os.PathLike[str]) -> None:
-    """Raise RuntimeError if `directory`, which this run has locked, has been replaced. Called before writes.
+    """Raise RuntimeError if this run has locked `directory` and it has been replaced since.
 
-    Does nothing for a directory that this run has not locked.
+    Called before writes. Does nothing for a directory that this run has not locked.
     """
     hold = _held.get(os.path.realpath(directory))
     if hold is not None:

@@ -1,4 +1,4 @@
-"""Encoding of the values that ranks exchange: it carries data only, so that no peer can make a rank run code.
+"""Encoding of the values that ranks exchange. It carries only data, so that no peer can make a rank run code.
 
 Containers, numbers, strings and bytes are pickled, and read by `runtime/plain_pickle.py`. Arrays, tensors,
 paths and fastsft's own data classes are encoded as tuples whose first item is a tag.
@@ -101,9 +101,9 @@ def _class_name(kind: type) -> tuple[str, str]:
 
 
 def _known_class(module: object, name: object) -> Any:
-    """Return a data class, NamedTuple or enum that is in a loaded module of fastsft.
+    """Return the data class, NamedTuple or enum with this name from a loaded module of fastsft.
 
-    TypeError for other names.
+    TypeError for any other name.
     """
     loaded = sys.modules.get(str(module)) if str(module).partition(".")[0] == "fastsft" else None
     kind = vars(loaded).get(str(name)) if loaded is not None else None

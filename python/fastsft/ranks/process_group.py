@@ -37,9 +37,9 @@ T = TypeVar("T")
 class Groups:
     """Names of the engine's process groups; "" for a group that is not needed.
 
-    gather and reduce: over all ranks; there are two so that an all-gather never waits for a reduction.
-    node_gather and node_reduce: over the ranks of this rank's node, if there are several nodes. across: over
-    the ranks with this rank's local rank, one in each node.
+    gather and reduce: groups of all ranks. They are separate so that an all-gather never waits for a
+    reduction. node_gather and node_reduce: groups of the ranks on this rank's node, if there are several
+    nodes. across: the group of the ranks that have this rank's local rank, one on each node.
     """
 
     gather: str = ""
@@ -55,10 +55,10 @@ _groups: dict[int, Groups] = {}
 def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0) -> Groups:
     """Meet the other ranks and make the groups; later calls return the same groups. Collective.
 
-    timeout_seconds: limit of a collective. device: device of the groups' tensors; "cpu" uses gloo, others use
-    NCCL. Python objects always travel through gloo. node_size: number of consecutive ranks that form a node,
-    a divisor of the world size; 0: all ranks. With a single rank no socket is opened. RuntimeError if the
-    ranks do not meet.
+    timeout_seconds: time limit of a collective. device: the device type of the groups' tensors; "cpu" uses
+    gloo, and other devices use NCCL. Python objects always travel through gloo. node_size: number of
+    consecutive ranks that form a node, a divisor of the world size; 0: all ranks. A run with a single rank
+    opens no socket. RuntimeError if the ranks do not meet.
     """
     if node_size not in _groups:
         with host_collective("making of the groups"):
@@ -69,9 +69,9 @@ def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0)
 def meet(timeout_seconds: float = 1800) -> None:
     """Meet the other ranks and make the default process group (gloo); later calls do nothing. Collective.
 
-    `join` also calls this. An earlier call allows ranks to compare their arguments before `join` uses them.
-    Missing ranks are named on stderr (rendezvous.py). RuntimeError if the ranks do not meet in time;
-    ValueError for inconsistent environment variables, and for ranks of different versions or world sizes.
+    `join` calls this function, too. Ranks call it earlier to compare their arguments before `join` uses them.
+    Missing ranks are named on stderr (rendezvous.py). RuntimeError if the ranks do not meet in time.
+    ValueError if environment variables are inconsistent, or if ranks differ in version or world size.
     """
     place = launch()
     if place.world_size == 1:
@@ -96,10 +96,10 @@ def meet(timeout_seconds: float = 1800) -> None:
 
 
 def _leave_at_exit() -> None:
-    """Close the groups at exit: a gloo thread that releases a tensor after Python has ended would abort.
+    """Close the groups at exit, unless an uncaught exception ends this process.
 
-    After an uncaught exception the groups stay open: other ranks may still run, and closing could wait for
-    them.
+    A gloo thread that releases a tensor after Python has ended would abort the process. After an uncaught
+    exception the groups stay open, because closing them could wait for ranks that still run.
     """
     if not hasattr(sys, "last_type"):
         leave()
@@ -107,7 +107,7 @@ def _leave_at_exit() -> None:
 
 _meetings = itertools.count()
 _THREADS_OF_A_GROUP, _GROUPS = 4, "a process group"  # torch 2.11 calls std::terminate if a thread is denied
-_REFUSALS_S = 5.0  # a launcher's store listens before ranks start, so a short wait is enough
+_REFUSALS_S = 5.0  # a short wait is enough, since a launcher's store listens before ranks start
 
 
 def _roll_call(place: Launch, timeout_seconds: float) -> Store:
@@ -133,8 +133,8 @@ def _roll_call(place: Launch, timeout_seconds: float) -> Store:
 def _options_of(backend: str, timeout: timedelta) -> dist.ProcessGroupNCCL.Options | None:
     """Return NCCL's options; None for gloo.
 
-    The high-priority stream lets NCCL's kernels start before the waiting thread blocks of a GEMM. The timeout
-    is set because torch warns on every rank if the options have another timeout than the group.
+    On a high-priority stream, NCCL's kernels start before the thread blocks of a GEMM that are still waiting.
+    The timeout is set because torch warns on every rank if the options and the group have different timeouts.
     """
     if backend != "nccl":
         return None
@@ -156,8 +156,8 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     meet(timeout_seconds)
     timeout = timedelta(seconds=timeout_seconds)
     backend = "gloo" if device == "cpu" else "nccl"
-    # NCCL's own watchdog would end the process without fastsft's message, so it gets more time than the
-    # engine's.
+    # NCCL's watchdog would end the process without fastsft's message, so it gets more time than the engine's
+    # watchdog.
     slack = timedelta(seconds=0 if backend == "gloo" else 20)
 
     def group(ranks: list[int]) -> str:
@@ -174,7 +174,7 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
     names = [group(everyone), group(everyone)]
     if node_size in (0, place.world_size):
         return Groups(*names)
-    # torch requires every rank to call new_group for every group; a rank keeps the names of its own groups.
+    # torch requires every rank to call new_group for every group. A rank keeps only its own groups' names.
     nodes = [everyone[first : first + node_size] for first in everyone[::node_size]]
     for kind in (nodes, nodes, [everyone[place_in_node::node_size] for place_in_node in range(node_size)]):
         made = [(place.rank in ranks, group(ranks)) for ranks in kind]
@@ -183,14 +183,14 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
 
 
 def _prepare_environment(place: Launch) -> None:
-    """Set torchrun's variables in a SLURM step, and gloo's network interface unless the user has set it.
+    """Set MASTER_ADDR and MASTER_PORT, and gloo's network interface unless the user has set it.
 
-    The interface is loopback if all ranks share a machine, else that of the route to MASTER_ADDR. gloo's own
-    choice is the address of the host name, which other machines often cannot reach.
+    The interface is loopback if all ranks share a machine; otherwise it is the interface that routes to
+    MASTER_ADDR. By default gloo would use the host name's address, which other machines often cannot reach.
     """
     check_network()
-    # The main thread reports a failed device; without this, NCCL's thread would abort the process before it
-    # can.
+    # The main thread reports a failed device. Without this setting, NCCL's thread would abort the process
+    # before that report.
     os.environ.setdefault("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0")
     host, port = meeting_place(os.environ)
     os.environ |= {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
@@ -226,18 +226,18 @@ def barrier() -> None:
 
 
 def gather_objects(value: T, place: Launch | None = None) -> list[T]:
-    """Return the values of all ranks, in order of rank. Collective.
+    """Return the values of all ranks, in rank order. Collective.
 
-    place: rank and world size of this process; None: those of the environment. Values are encoded as plain
-    data (plain_values.py), so that no peer can make a rank run code. TypeError on all ranks if a rank has a
-    value that cannot be encoded.
+    place: rank and world size of this process; None: as in the environment. Values are encoded as plain data
+    (plain_values.py), so that no peer can make a rank run code. TypeError on all ranks if a rank's value
+    cannot be encoded.
     """
     place = launch() if place is None else place
     if place.world_size == 1:
         return [value]
     try:
         mine = to_bytes(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # the other ranks wait in the exchange
+    except (TypeError, ValueError, RuntimeError) as error:  # raised below: other ranks wait in the exchange
         mine = to_bytes(Unsendable(str(error)))
     with host_collective("exchange of objects"):
         values = [from_bytes(data) for data in _gather_bytes(mine, place.world_size)]
@@ -269,7 +269,7 @@ def host_collective(what: str) -> Iterator[None]:
     except RuntimeError as error:
         from fastsft import _C
 
-        if isinstance(error, _C.ThreadDeniedError):  # it affects this rank only
+        if isinstance(error, _C.ThreadDeniedError):  # its message is complete; only this rank is affected
             raise
         reason = str(error).splitlines()[0]
         raise _C.CollectiveError(

@@ -1,8 +1,9 @@
 """Work that rank 0 does first, while the other ranks wait for it or for its result.
 
-They wait at the store of the process group, outside any collective, so that --ddp_timeout does not apply. The
-working rank increments a progress count in the store, and each change of it counts as progress of the waiting
-ranks. If the working rank is stuck, the deadline of the phase (runtime/timeouts.py) therefore ends them, too.
+The other ranks wait at the process group's store, outside any collective, so that --ddp_timeout does not
+apply. The working rank increments a progress count in the store; a waiting rank that reads a new count notes
+progress of its own. If the working rank is stuck, the phase's deadline (runtime/timeouts.py) therefore also
+ends the waiting ranks.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ Result = TypeVar("Result", bound=Made)
 def while_first_works(work: Callable[[], T]) -> T | None:
     """Return the result of `work` on rank 0, and None on other ranks, which wait for its end. Collective.
 
-    For work without visible progress, such as an upload: it counts as progress that rank 0's process lives.
-    Errors of `work` are raised on rank 0 only.
+    Meant for work without visible progress, such as an upload: rank 0 counts as making progress while its
+    process lives. Errors of `work` are raised on rank 0 only.
     """
     place, name = launch(), f"fastsft/first/{next(_turn)}"
     if place.world_size == 1:
@@ -63,11 +64,12 @@ def while_first_works(work: Callable[[], T]) -> T | None:
 
 
 def relay(make: Callable[[], Result], take: Callable[[str], Result | None]) -> Result:
-    """Return the result of `make` on every rank; rank 0 makes it, and other ranks read it. Collective.
+    """Return the result of `make` on every rank. Collective.
 
-    take: reads the result that is cached under a key, and returns None if this machine does not see the
-    cache. In that case local rank 0 of the machine makes the result again for its machine. If a making rank
-    fails, the ranks that wait for it call `make` themselves, and so fail for the same reason.
+    Rank 0 makes the result, and the other ranks read it from a cache. take: reads the result that is cached
+    under a key, and returns None if this machine does not see the cache. In that case the machine's local
+    rank 0 makes the result again for its machine. If a rank fails to make the result, the ranks that wait for
+    it call `make` themselves and so fail for the same reason.
     """
     place, name = launch(), f"fastsft/relay/{next(_turn)}"
     join()
@@ -113,7 +115,7 @@ class _Pulse:
 
 @contextmanager
 def _heartbeat() -> Iterator[None]:
-    """Note progress every second while the block runs, on a thread that stops with the process."""
+    """Note progress every second while the block runs, from a thread that stops with the process."""
     ended = threading.Event()
 
     def beat() -> None:

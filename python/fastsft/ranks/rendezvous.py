@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _FORM = 1  # version of the record that ranks exchange; increased with every change of its content
 _FIRST_WORD_S, _WORDS_S, _LOOK_S = 15.0, 60.0, 5.0
 _PAUSE_S, _LINGER_S, _PROBE_S, _KNOCK_S = 0.05, 1.0, 2.0, 5.0
-_ANSWER_S = 2.0  # to wait for the answer of a process on another machine that has the same rank
-_LIMIT_S, _TELL_PAUSE_S = 15.0, 0.2  # limits for a process that reports to the others why it exits
+_ANSWER_S = 2.0  # wait for the answer of a process on another machine that has the same rank
+_LIMIT_S, _TELL_PAUSE_S = 15.0, 0.2  # time limit and pause while an exiting process reports its reason
 
 
 def meeting_name(round: int) -> str:
@@ -44,9 +44,9 @@ class RollCall:
 
     where: host and port of the store. version: version of fastsft, which must be the same on all ranks.
     serves: True if this rank makes the store. refusals_s: seconds for which connections may be refused; None:
-    no limit. round: number of earlier rendezvous of this process, the same on all ranks. knock: connects as a
-    client within seconds; a rank that cannot make the store uses it to find out whether another process with
-    its rank serves one. restarts: as in `Claim`.
+    no limit. round: number of earlier rendezvous of this process, the same on all ranks. knock: connects to
+    the store as a client within seconds. A rank that cannot make the store calls it to find out whether
+    another process with the same rank already serves a store. restarts: True if a launcher may restart ranks.
     """
 
     def __init__(
@@ -79,13 +79,14 @@ class RollCall:
     def hold(self, limit_s: float, check: Callable[[], None] = lambda: None) -> Store:
         """Wait until all ranks have arrived, and return the store.
 
-        check: called repeatedly while waiting; it may raise. After 15 seconds, and then every minute, the
-        lowest rank that has arrived names the missing ranks on stderr. ValueError on all waiting ranks if
-        versions or world sizes differ, or two processes have the same rank; RuntimeError after `limit_s`.
+        check: called repeatedly while this rank waits; it may raise. After 15 seconds, and then every minute,
+        the lowest rank that has arrived names the missing ranks on stderr. ValueError on all waiting ranks if
+        versions or world sizes differ, or if two processes have the same rank. RuntimeError after `limit_s`
+        seconds.
         """
         began = said = time.monotonic()
         pause = _FIRST_WORD_S
-        # A daemon thread: connecting may wait without limit, and must not keep the process from exiting.
+        # The thread is a daemon because connecting may wait without limit and must not block the exit.
         thread = threading.Thread(target=self._run, name="fastsft-meeting", daemon=True)
         start_needed(thread, "the meeting of the ranks")
         while not self._met.wait(_PAUSE_S):
@@ -114,7 +115,7 @@ class RollCall:
     def _connected(self) -> Store:
         """Connect to the store.
 
-        A plain socket probes first, because torch's client logs every refused connection.
+        A plain socket first waits until the server listens, because torch's client logs every refusal.
         """
         began = time.monotonic()
         while not self._serves:
@@ -165,7 +166,10 @@ class RollCall:
             time.sleep(_PAUSE_S)
 
     def _compare(self, store: Store) -> bool:
-        """Count this rank as arrived if its record equals that of rank 0. Return True once it is counted."""
+        """Count this rank as arrived if its record equals rank 0's record. Return True if it was counted.
+
+        If the records differ, report the difference to all ranks.
+        """
         if not store.check([self._key(0)]):
             return False
         first = _read(store.get(self._key(0)))
@@ -188,12 +192,12 @@ class RollCall:
         if store.check([self._key("differs")]):
             told = json.loads(store.get(self._key("differs")))["told"]
         if told is not None:
-            if self._rank == 0:  # the others must read the reason before the store ends with rank 0
+            if self._rank == 0:  # other ranks must read the reason before the store ends with rank 0
                 time.sleep(_LINGER_S)
             raise ValueError(told)
 
     def _look(self, store: Store) -> list[int] | None:
-        """Return the ranks that have not arrived; None if a lower rank has arrived and reports them."""
+        """Return the missing ranks; None if a lower rank has arrived, which then reports them."""
         if any(store.check([self._key(rank)]) for rank in range(self._rank)):
             return None
         return [rank for rank in range(self._world_size) if not store.check([self._key(rank)])]
@@ -202,7 +206,7 @@ class RollCall:
         return f"{self._name}/{name}"
 
     def _missing(self) -> str | None:
-        """Return a phrase about what this rank waits for; None if another rank reports it."""
+        """Return a phrase that names the missing store or ranks; None if another rank reports them."""
         place = f"{self._where[0]}:{self._where[1]}"
         if self._state != "waiting":
             return f"waiting for the store of rank 0 or of its launcher at {place}: {self._state}"
@@ -225,7 +229,7 @@ def _texts(record: Mapping[str, object]) -> dict[str, str]:
 
 
 def _namespace() -> str:
-    """Return a text that is the same for processes that see each other in /proc."""
+    """Return a text that is equal for two processes only if they see each other in /proc."""
     with contextlib.suppress(OSError):
         return f"{machine()} {socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
     return f"{socket.gethostname()} {secrets.token_hex(8)}"
@@ -240,7 +244,7 @@ def _started(pid: int) -> str | None:
 
 @dataclass(frozen=True)
 class _Process:
-    """A process that claims to be a rank, with the facts by which others can check whether it lives."""
+    """A process that claims to be a rank, with the facts from which other processes can tell if it lives."""
 
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
@@ -249,7 +253,7 @@ class _Process:
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def lives(self) -> bool | None:
-        """Return whether the process lives; None if it cannot be seen from this process."""
+        """True if the process lives, False if it has ended, None if this process cannot see it."""
         if self.namespace != _namespace() or self.began is None:
             return None
         return _started(self.pid) == self.began
@@ -273,8 +277,8 @@ class Claim:
     def take(self, store: Store, met: bool) -> None:
         """Claim the rank. ValueError if another living process has claimed it.
 
-        met: True if all ranks had arrived before. The claim of an ended process is replaced. A process on
-        another machine is asked through the store whether it still waits (`answer`).
+        met: True if all ranks had already arrived. The claim of a process that has ended is replaced. If the
+        other process is on another machine, it is asked through the store whether it still waits (`answer`).
         """
         text = json.dumps(asdict(self._mine))
         held = bytes(store.compare_set(self.key, "", text)).decode()
@@ -310,9 +314,9 @@ class Claim:
 def tell_waiting_ranks(reason: str, meeting: str, environ: Mapping[str, str] | None = None) -> None:
     """Report to waiting ranks that this process exits because its environment variables are inconsistent.
 
-    Without this report they would wait until --ddp_timeout. reason: the error message. meeting: prefix of the
-    keys of the rendezvous. Tries for 15 seconds, because the process that serves the store may still be
-    starting.
+    Without this report the ranks would wait until --ddp_timeout. reason: the error message. meeting: prefix
+    of the rendezvous keys. The report is tried for 15 seconds, because the process that serves the store may
+    still be starting.
     """
     env = os.environ if environ is None else environ
     if "MASTER_ADDR" not in env and "SLURM_STEP_NUM_TASKS" not in env:
@@ -324,7 +328,7 @@ def tell_waiting_ranks(reason: str, meeting: str, environ: Mapping[str, str] | N
     told = f"process {os.getpid()} on {socket.gethostname()} was started for this run and left: {reason}"
     word = json.dumps({"told": told, "run": run_names(env)})
     end = time.monotonic() + _LIMIT_S
-    # A daemon thread: torch's client waits without limit for a server that accepts and never answers.
+    # The thread is a daemon because torch's client waits without limit for a server that never answers.
     thread = threading.Thread(target=_tell, args=(host, port, f"{meeting}/refused", word, end), daemon=True)
     with contextlib.suppress(RuntimeError):  # raised if the system denies a thread
         thread.start()
@@ -343,7 +347,7 @@ def _tell(host: str, port: int, key: str, word: str, end: float) -> None:
 
 
 def word_of_refused(store: Store, meeting: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the report of `tell_waiting_ranks` by a process of this run; None if there is none."""
+    """Return the report that a process of this run made with `tell_waiting_ranks`; None if there is none."""
     key = f"{meeting}/refused"
     if not store.check([key]):
         return None
@@ -354,7 +358,7 @@ def word_of_refused(store: Store, meeting: str, environ: Mapping[str, str] | Non
 
 
 def _is_own(host: str) -> bool:
-    """True for an address of this machine, whose store may listen on loopback only."""
+    """True if `host` is an address of this machine; then the store may listen on loopback only."""
     with contextlib.suppress(OSError):
         socket.create_server((host, 0)).close()
         return True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True": torchrun serves the store
-_CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # torch tries a connection twice
+_CONNECT_SECONDS, _PAUSES_SECONDS = 10.0, 5.0  # limits of each of torch's two attempts, and of their pauses
 _own: tuple[Store, BoundedStore] | None = None  # torch's default store, and the second connection to it
 _counted: tuple[weakref.ref[Store] | None, defaultdict[str, itertools.count[int]]] = (
     None,
@@ -34,9 +34,9 @@ _making = threading.Lock()
 class HeldPort:
     """A free port of this machine for MASTER_PORT, reserved until `close`.
 
-    A socket is bound to the port and never listens. The kernel therefore assigns the port to no program that
-    asks for any free port, but rank 0 can listen on it, because both sockets set SO_REUSEADDR. A port that
-    was only looked up could be assigned to another program before rank 0 uses it.
+    A socket is bound to the port and never listens. The kernel therefore gives the port to no program that
+    asks for any free port. Rank 0 can still listen on it, because both sockets set SO_REUSEADDR. Without the
+    bound socket, another program could get the port before rank 0 uses it.
     """
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class HeldPort:
         self.number = int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Release the port, once the ranks have met or ended; a second call does nothing."""
+        """Release the port. To be called after the ranks have met or ended; a second call does nothing."""
         self._socket.close()
 
 
 def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) -> Store:
-    """Make a TCPStore that rank 0 serves on 127.0.0.1 only; torch's own listens on all interfaces.
+    """Make a TCPStore that rank 0 serves on 127.0.0.1 only; by default torch listens on all interfaces.
 
     RuntimeError if the port is in use, or if rank 0 does not serve the store within the timeout.
     """
@@ -100,7 +100,8 @@ def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool)
 def _of_attempt(store: Store) -> Store:
     """Prefix the keys with the number of torchrun's attempt, as torch's rendezvous does.
 
-    torchrun's store outlives a restart of the ranks, which must not read keys of an earlier attempt.
+    torchrun's store outlives a restart of the ranks, and restarted ranks must not read an earlier attempt's
+    keys.
     """
     if not serves_store(os.environ):
         return store
@@ -122,9 +123,10 @@ def visitors_store(host: str, port: int, world_size: int) -> Store:
 def own_store() -> BoundedStore:
     """Return this process's second connection to the process group's store, for background threads.
 
-    A blocking call on the first connection would keep all other threads out. Calls on this one must therefore
-    be quick; each waits for the limit that its caller gives, by default as long as a collective may take. It
-    is opened once: when `join` makes the groups, or at the first call if another program made them.
+    A blocking call on the first connection would keep all other threads out. Calls on the second connection
+    must therefore be quick. Each call waits up to the limit that its caller gives, by default the timeout of
+    a collective. The connection is opened once: when `meet` makes the process group, or at the first call if
+    another program made the group.
     """
     from torch.distributed import distributed_c10d
 
@@ -140,7 +142,7 @@ def own_store() -> BoundedStore:
 
 
 def _connection(default: Store, usual: timedelta) -> Store:
-    """Clone the store, with a short timeout for connecting, so that a lost rank 0 is noticed soon."""
+    """Clone the store. A short timeout applies while connecting, so that a lost rank 0 is noticed soon."""
     default.set_timeout(timedelta(seconds=_CONNECT_SECONDS))
     try:
         made: Store = default.clone()  # type: ignore[attr-defined]  # torch's stub has none
@@ -154,7 +156,7 @@ def exchange_number(occasion: str) -> int:
     """Return the number of earlier calls for `occasion` with this process group, for unique key names.
 
     All ranks must call this in the same order. Counts restart with each process group, so that a process that
-    replaces a dead one has the same numbers as the others.
+    replaces a dead rank has the same numbers as the other ranks.
     """
     from torch.distributed import distributed_c10d
 
@@ -198,5 +200,5 @@ def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str,
 
 @functools.cache
 def machine() -> str:
-    """Return the boot id of this machine, which is unique, unlike a host name."""
+    """Return this machine's boot id, which is unique, unlike a host name; the host name if there is none."""
     return _BOOT.read_text().strip() if _BOOT.exists() else socket.gethostname()

@@ -1,7 +1,7 @@
 """A store whose calls end within a time limit, even if its server does not answer.
 
-torch's TCPStore waits for its server without limit, even while it connects and after the timeout of a `wait`,
-and blocks all other threads that use it. If the server's process is frozen, its clients would freeze, too.
+torch's TCPStore waits for its server without limit, even while it connects and after the timeout of a `wait`.
+Meanwhile it blocks all other threads that use it. A frozen server process would therefore freeze its clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class SilentStoreError(RuntimeError):
     """The server of a store has not answered within `limit_s` seconds.
 
-    doing: phrase that begins the message.
+    doing: the phrase that begins the message.
     """
 
     def __init__(self, limit_s: float, doing: str = "using the store") -> None:
@@ -42,9 +42,9 @@ class BoundedStore:
     """A store whose calls are made in order by one background thread, while callers wait for a limited time.
 
     connect: returns the store; called on the background thread. limit_s: seconds that a call may take, unless
-    it has its own limit. A call that its caller has given up is still made once the server answers, before
-    any later call, so that other ranks see it. Thread-safe. If `connect` raises RuntimeError, every call
-    does.
+    the call has a limit of its own. If a caller has given up waiting for a call, the call is still made once
+    the server answers, before any later call, so that other ranks see its effect. Thread-safe. If `connect`
+    raises RuntimeError, every call raises it.
     """
 
     def __init__(self, connect: Callable[[], Store], limit_s: float) -> None:
@@ -52,7 +52,7 @@ class BoundedStore:
         self._jobs: TimedQueue[Callable[[], None] | None] = TimedQueue()
         self._beats: dict[str, Beat] = {}
         self._connected: Future[Store] = Future()
-        # A daemon thread: the process must not wait at its end for a server that does not answer.
+        # The thread is a daemon: the process must not wait at exit for a server that does not answer.
         self._thread = threading.Thread(target=self._work, args=(connect,), name="fastsft-store", daemon=True)
         start_needed(self._thread, "the store of the ranks")
 
@@ -116,7 +116,8 @@ class BoundedStore:
 
     def _wait(self, future: Future[T], limit_s: float) -> T:
         try:
-            # Twice: after this process was suspended, the first limit is over before the store could answer.
+            # There are two waits because this process may have been suspended: then the first limit is over
+            # before the store could answer.
             for seconds in (limit_s, _GRACE_S):
                 with contextlib.suppress(TimeoutError):
                     return future.result(seconds)
@@ -158,11 +159,11 @@ class _Job(Generic[T]):
             self._future.set_result(self._work(self._connected.result()))
         except BaseException as error:
             self._future.set_exception(error)
-            del self  # as in `_wait`
+            del self  # the error refers to this frame; this breaks the reference cycle
 
 
 class Beat:
-    """The times of this process's signs of life. seconds: least time between two signs."""
+    """The times of this process's signs of life. seconds: the least time between two signs."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._last, self._longest = seconds, time.monotonic(), 0.0

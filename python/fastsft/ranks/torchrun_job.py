@@ -15,11 +15,12 @@ _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 
 
 def own_start(environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:
-    """Return ids of the torchrun process that started this rank, and of the start; None without torchrun.
+    """Return the ids of this rank's torchrun process and of this start of the rank; None without torchrun.
 
-    The process is identified by its log folder (.../<run id>_<random>/attempt_N/<rank>/error.json), which no
-    other process has; the run id alone is "none" unless the user chose one. The start is identified by
-    attempt and session id, because torchrun does not count restarts that another machine caused as attempts.
+    The torchrun process is identified by its unique log folder, the part of its ERROR_FILE path
+    (.../<run id>_<random>/attempt_N/<rank>/error.json) before attempt_N. The run id is not unique: it is
+    "none" unless the user chose one. A start is identified by attempt number and session id, because torchrun
+    does not count restarts that another machine caused as attempts.
     """
     env = os.environ if environ is None else environ
     path = env.get(_ERROR_FILE)
@@ -31,15 +32,15 @@ def own_start(environ: Mapping[str, str] | None = None) -> tuple[str, str] | Non
 
 
 def starts_of_job() -> dict[str, str]:
-    """Return the id of each torchrun process, with the start of its lowest rank. Collective."""
+    """Return, by torchrun process id, the start id of the process's lowest rank. Collective."""
     starts = [start for start in gather_objects(own_start()) if start is not None]
     return dict(reversed(starts))
 
 
 def is_restart(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """True if `now` and `before`, from `starts_of_job`, are different starts of one job.
+    """True if `now` and `before`, both from `starts_of_job`, are different starts of the same job.
 
-    A job continues while any of its torchrun processes lives, so one common process is enough.
+    A job continues while any of its torchrun processes lives, so a single common process is enough.
     """
     common = before.keys() & now.keys()
     return bool(common) and all(before[agent] != now[agent] for agent in common)

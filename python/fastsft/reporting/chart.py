@@ -13,10 +13,10 @@ from html import escape
 from itertools import accumulate, pairwise
 
 WIDTH = 760
-NARROW = 380  # chart width for the screen of a phone
+NARROW = 380  # chart width for phone screens
 LEFT, RIGHT, TOP, BOTTOM = 62, 22, 26, 42
 _LABEL_ROOM = 62
-_LABELLED = 200  # only charts of at least this height have labels at their epochs
+_LABELLED = 200  # charts below this height have no epoch labels
 _FONT: dict[str, object] = {"font_family": "system-ui,sans-serif", "font_size": 12}
 _BARS_LEFT, _BARS_RIGHT, _BARS_TOP, _BARS_BOTTOM = 54, 480, 20, 120
 
@@ -77,7 +77,7 @@ def _decaying_sums(values: tuple[float, ...], keep: float) -> list[float]:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve and how it is drawn.
+    """A curve with its name and drawing style.
 
     has_marks: True to draw a dot at every point, for curves with few points.
     """
@@ -161,7 +161,7 @@ def _grid(axes: Axes) -> Iterator[str]:
 
 
 def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    free: float = LEFT  # right end of the last label
+    free: float = LEFT  # right end of the last epoch label
     for epoch, step in epochs[:: len(epochs) // 10 + 1]:
         x = axes.x(step)
         if x > axes.right + 1:
@@ -173,7 +173,7 @@ def _epochs(axes: Axes, epochs: Sequence[tuple[int, int]]) -> Iterator[str]:
 
 
 def _title(title: str, lines: Sequence[Line], axes: Axes) -> Iterator[str]:
-    begin = LEFT if axes.width == WIDTH else 8  # narrow charts need this space for the names of lines
+    begin = LEFT if axes.width == WIDTH else 8  # narrow charts need this space for line names
     yield _element("text", escape(title), x=begin, y=15, **_FONT, font_weight=600, fill="currentColor")
     if len(lines) == 1 and lines[0].name == title:
         return
@@ -225,7 +225,7 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8) -> s
 
 @dataclass(frozen=True)
 class Bar:
-    """How many rows have a value in [begin, end)."""
+    """A bar: the number of rows with a value in [begin, end)."""
 
     begin: int
     end: int
@@ -233,7 +233,7 @@ class Bar:
 
 
 def bar_chart(title: str, bars: Sequence[Bar], most: int) -> str:
-    """Return the chart as SVG: row counts over token counts. most: where the token axis ends."""
+    """Return the chart as SVG: row counts over token counts. most: the right end of the token axis."""
     columns = "".join(_columns(bars))
     axes = _bar_axes(bars, title.lower(), most)
     return _element("svg", columns + axes, viewBox="0 0 480 150", role="img", aria_label=title)
@@ -268,7 +268,7 @@ def _bar_axes(bars: Sequence[Bar], name: str, most: int) -> str:
 def _element(name: str, content: str = "", /, **attributes: object) -> str:
     """Return an SVG element.
 
-    Floats are written with one decimal, as coordinates. In attribute names, `_` becomes `-`.
+    Floats are coordinates, and are written with one decimal. In attribute names, `_` becomes `-`.
     """
     texts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{f"{value:.1f}" if isinstance(value, float) else value}"'

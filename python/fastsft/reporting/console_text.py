@@ -54,13 +54,14 @@ def columns(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Wrap the text between words. Long words are not broken, so that paths can be copied."""
-    if len(text) <= width or "  " in text:  # a table keeps its columns
+    # two spaces are a sign of a table, whose columns must stay aligned
+    if len(text) <= width or "  " in text:
         return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def console_line(logs: dict[str, Any]) -> str:
-    """Return a log entry as transformers 4.x prints it: a dictionary with rounded loss and epoch."""
+    """Return a log entry in the form of transformers 4.x: a dictionary with rounded loss and epoch."""
     places = {"loss": 4, "epoch": 2}
     shown = {
         name: round(value, places[name]) if name in places and value is not None else value
@@ -71,7 +72,7 @@ def console_line(logs: dict[str, Any]) -> str:
 
 
 def readable_line(logs: dict[str, Any], step: int, width: int) -> str:
-    """Return a log entry for a reader, rounded, and wrapped to `width` columns of a terminal."""
+    """Return a log entry as rounded text, wrapped to `width` terminal columns."""
     texts = [f"{name} {_short(name, value)}" for name, value in logs.items() if name != "total_flos"]
     line = f"step {step}: {', '.join(texts)}"
     return textwrap.fill(line, max(width - 1, 20), subsequent_indent="    ", break_long_words=False)

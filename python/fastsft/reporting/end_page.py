@@ -16,7 +16,7 @@ from fastsft.runtime.regular_files import read_json_object
 if TYPE_CHECKING:
     from fastsft.reporting.reported_run import ReportedRun
 
-_NO_WRAPPING = 10_000  # more columns than any line, because these lines are to be copied
+_NO_WRAPPING = 10_000  # columns; wider than any line, because a wrapped command could not be copied
 
 
 def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bool = False) -> str:
@@ -112,5 +112,5 @@ def merge_command(directory: Path) -> str:
 
 
 def talk_command(directory: Path) -> str:
-    """Return the chat command, which works in the run's working directory."""
+    """Return the chat command; a relative path in the command counts from the run's working directory."""
     return f"fastsft chat {shlex.quote(str(directory))}"

@@ -39,7 +39,7 @@ class LossHistory:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to draw."""
+        """True if no loss curve has a point."""
         return not len(self.train) and not any(len(curve) for curve in self.evaluations.values())
 
     def last_step(self) -> int:
@@ -82,7 +82,7 @@ _FEW = 40  # curves with at most this many points are not smoothed
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart. height: in pixels."""
+    """A chart with its title, lines and height [pixels]."""
 
     title: str
     lines: tuple[Line, ...]
@@ -109,7 +109,7 @@ def panels(history: LossHistory) -> list[Panel]:
 def drawing(
     history: LossHistory, last_step: int | None = None, *, only_loss: bool = False, width: int = WIDTH
 ) -> str:
-    """Return the panels as SVG, one below the other.
+    """Return the panels as SVG, stacked vertically.
 
     last_step: the right end of the charts; by default the last logged step.
     """

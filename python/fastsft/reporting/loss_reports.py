@@ -36,13 +36,14 @@ _PICTURE_INCHES, _DOTS_PER_INCH = 9.0, 110
 
 
 class LossReports(TrainerCallback):
-    """Callback that writes the curves at saves and at a run's end, even an early end.
+    """Callback that writes the curves at each save and when a run ends, even if it ends early.
 
-    Only global rank 0 writes, and only with --plot_loss. If the files cannot be written, one warning says so.
+    Only global rank 0 writes, and only with --plot_loss. If the files cannot be written, a single warning is
+    printed.
     """
 
     def __init__(self, title: str, model: str = "") -> None:
-        """Prepare to write. title: heading of the page. model: the model's directory, shown on the page."""
+        """Set the page's texts. title: heading of the page. model: the model's directory."""
         self._title, self._model = title, model
         self._started = self._written_at = time.monotonic()
 
@@ -122,7 +123,7 @@ def write_loss_files(
 
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
-    """Return names and texts for settings that help to read the curves."""
+    """Return the settings that help to interpret the curves: texts by name."""
     sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
     rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
     about = {
@@ -134,7 +135,7 @@ def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
 
 
 def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: float) -> dict[str, str]:
-    """Return names and texts for the cards above the curves."""
+    """Return the progress and the best losses for the cards above the curves: texts by name."""
     shown = {"run": outcome, "step": f"{state.global_step:,} of {state.max_steps:,}"}
     if state.epoch is not None:
         shown["epoch"] = f"{state.epoch:.2f}"

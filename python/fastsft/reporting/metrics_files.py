@@ -63,7 +63,7 @@ def _readable(name: str, value: float) -> float | str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the metrics that the file has from earlier splits; archive an unreadable file."""
+    """Return the metrics that earlier splits wrote to the file; archive an unreadable file."""
     if not os.path.lexists(path):
         return {}
     try:
@@ -91,15 +91,15 @@ class FinishedTrainer(Protocol):
     def save_metrics(self, split: str, metrics: dict[str, float]) -> None: ...
 
 
-_OF_RUN = ("epoch", "train_loss")  # equal for every process that finishes the same training
+_OF_RUN = ("epoch", "train_loss")  # metrics that are equal in every process that finishes the same training
 
 
 def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
     """Write train_results.json, all_results.json and, after an evaluation, eval_results.json. Rank 0 writes.
 
-    If a resumed run had no steps left, the metrics in train_results.json of the run that made the steps are
-    kept and written again, because that run may have ended before it wrote all_results.json. If there is no
-    such file, or if it belongs to another training, this run's metrics are written.
+    A resumed run that had no steps left has no training metrics. The metrics that the training run wrote to
+    train_results.json are then written again, since that run may have ended before it wrote all_results.json.
+    If there is no such file, or if it belongs to another training, this run's metrics are written.
     """
     trained = trainer.state.global_step != trainer.progress.pace.first_step
     before = {} if trained else _measured_before(Path(trainer.args.output_dir or "."), output.metrics)
@@ -111,7 +111,7 @@ def save_results(trainer: FinishedTrainer, output: TrainOutput) -> None:
 
 
 def _measured_before(folder: Path, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return what train_results.json contains if the same training wrote the file, else {}."""
+    """Return the content of train_results.json if the same training wrote the file, else {}."""
     try:
         metrics_before = read_json_object(folder / "train_results.json")
     except (ValueError, OSError):

@@ -75,7 +75,7 @@ class Progress(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **_: object,
     ) -> None:
-        """Show a log entry; the entry with train_runtime, the last of a training, stops the clock."""
+        """Show a log entry. A training's last entry, which has train_runtime, stops the clock."""
         if logs is not None and "train_runtime" in logs:
             self.pace.stop()
         if logs is None or not self._displays:
@@ -99,8 +99,8 @@ class Progress(TrainerCallback):
     def phase(self, name: str, detail: str = "") -> Iterator[Callable[[int, int], None]]:
         """Time work between steps, such as `evaluating`; yield a function (done, total) that shows progress.
 
-        The time is not counted as step time. The mean over phases of one name is used to predict the time
-        left.
+        The time does not count as step time. The mean time of the phases with the same name is used to
+        predict the remaining time.
         """
         self._on_displays(lambda display: display.note(f"{name} {detail}".strip(), self.status))
         self._set_phase(name)
@@ -150,7 +150,8 @@ class Progress(TrainerCallback):
 def displays(args: TrainingArguments, stream: TextIO | None) -> list[Display]:
     """Return the displays of a run.
 
-    These are events if a parent process reads them, and a bar on a capable terminal or lines elsewhere.
+    If a parent process reads events, there is a display that sends them. On the console, there is a bar if
+    the terminal supports it, and otherwise lines.
     """
     events = ProgressEvents.of(os.environ)
     chosen: list[Display] = [] if events is None else [events]

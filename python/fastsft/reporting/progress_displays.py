@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_PHASE_LINES = 30.0
 
 
 class ProgressBar(Display):
-    """A tqdm bar on the terminal `stream`; log entries are printed above it, on standard output."""
+    """A tqdm bar on the terminal `stream`; log entries go to standard output, above the bar."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -44,7 +44,7 @@ class ProgressBar(Display):
             self._bar.refresh()
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
-        """Print a log entry: wrapped on a terminal, and as transformers prints it elsewhere."""
+        """Print a log entry: wrapped on a terminal, otherwise in transformers' form."""
         if self._bar is not None:
             width = terminal_width(sys.stdout)
             self._bar.write(console_line(logs) if width is None else readable_line(logs, status.step, width))
@@ -73,7 +73,10 @@ def bar_format(status: Status, width: int) -> str:
 
 
 class ProgressLines(Display):
-    """Lines on standard output: log entries that scripts can parse, and after `#` time, step and speed."""
+    """Progress as lines on standard output:
+
+    a log entry that scripts can parse, then `#`, time, step and speed.
+    """
 
     def __init__(self) -> None:
         self._printed_at = time.monotonic()
@@ -93,7 +96,8 @@ class ProgressLines(Display):
 
 
 def _position(status: Status) -> str:
-    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""  # 0 outside `train`
+    # max_steps is 0 outside `train`
+    step = f" step {status.step}/{status.max_steps}" if status.max_steps else ""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S')}{step}"
 
 

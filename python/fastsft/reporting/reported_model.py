@@ -26,7 +26,7 @@ class ReportedModel(Protocol):
         """Return the number of all parameters."""
 
     def conversation_cost(self) -> tuple[float, ...]:
-        """Return the linear and quadratic FLOPs per conversation token, as _C.conversation_cost."""
+        """Return the linear and quadratic FLOPs per conversation token, as _C.conversation_cost does."""
 
     def adapter_facts(self) -> Mapping[str, object] | None:
         """Return facts about the adapters; None if the whole model is trained."""

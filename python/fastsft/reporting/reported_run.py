@@ -26,7 +26,7 @@ class ReportedLosses(Protocol):
 
 
 class ReportedFaults(Protocol):
-    """Losses that are finite, but show that something is wrong."""
+    """A search for finite losses that show that something is wrong."""
 
     @property
     def is_ruined(self) -> bool:
@@ -52,7 +52,7 @@ class ReportedPlan(Protocol):
     """Memory and micro-batches for a run."""
 
     memory: MemoryBudget
-    token_budget: int  # the most tokens of a micro-batch
+    token_budget: int  # the most tokens in a micro-batch
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
@@ -79,23 +79,23 @@ class ReportedRun(Protocol):
 
     @property
     def state(self) -> TrainerState:
-        """The training loop's state."""
+        """Step, epoch and logs of the run, as in trainer_state.json."""
 
     @property
     def train_dataset(self) -> object:
-        """The training data as the user passed it."""
+        """The training data, in the form that the user passed to the Trainer."""
 
     @property
     def eval_dataset(self) -> object:
-        """The evaluation data as the user passed it; None if there is no evaluation."""
+        """The evaluation data, in the form that the user passed to the Trainer; None without evaluation."""
 
     @property
     def train_rows(self) -> TokenRows:
-        """The rows in train_dataset."""
+        """The tokenized rows of train_dataset."""
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """The rows in eval_dataset, by name if there are several data sets; None if there is none."""
+        """The tokenized rows of eval_dataset, by name if it has several data sets; None if there is none."""
 
     @property
     def plan(self) -> RunPlan:

@@ -31,7 +31,7 @@ _NO_WRAPPING = 10_000
 def start_page(trainer: ReportedRun, *others: DataclassInstance) -> str:
     """Return the page. others: further argument objects, whose changed arguments are also shown."""
     args = trainer.args
-    assert trainer.planner.memory_plan is not None  # the run trains
+    assert trainer.planner.memory_plan is not None  # a run that trains has a memory plan
     rows = [
         ("model", f"{trainer.model.source_directory} ({trainer.model.num_parameters():,} parameters)"),
         ("trained", trained_line(trainer.model)),
@@ -96,7 +96,7 @@ def _data_text(rows: TokenRows) -> str:
 def compute_line(trainer: ReportedRun) -> str:
     """Return ranks, sharding, precision and device."""
     device = trainer.args.device
-    assert trainer.planner.memory_plan is not None  # the run trains
+    assert trainer.planner.memory_plan is not None  # a run that trains has a memory plan
     kernel = trainer.model.attention_kernel
     return (
         f"{how_held(trainer.planner.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
@@ -123,9 +123,9 @@ def batch_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def process_line(args: TrainingArguments) -> list[str]:
-    """Return a line about the memory of the process so far, if training runs on a CPU.
+    """Return a line with the process's memory so far if training runs on a CPU, else no line.
 
-    The peak memory in the progress bar includes it.
+    The peak memory in the progress bar includes this memory.
     """
     if args.device.type != "cpu":
         return []
@@ -155,7 +155,7 @@ def warmup_warning(trainer: ReportedRun) -> Iterator[str]:
 
 
 def packing_line(trainer: ReportedRun) -> str:
-    """Return count and size for micro-batches, the balance between ranks, and the padding avoided."""
+    """Return micro-batch count and size, the balance between ranks, and the avoided padding."""
     packed, rows = trainer.planner.packing(), trainer.train_rows
     if not rows.is_exact:
         return (
@@ -228,7 +228,7 @@ def argument_words(changed: dict[str, Any]) -> list[str]:
 
 
 def _usual(kind: type) -> dict[str, Any]:
-    """Return the default of each field, as an instance without arguments resolves it.
+    """Return each field's value in an instance that is made without arguments.
 
     If the class cannot be made without arguments, return the defaults in its definition.
     """

@@ -20,7 +20,7 @@ _SIGNAL_BASE = 128  # a run that a signal stopped exits with 128 + the signal's 
 
 @dataclass(frozen=True)
 class Run:
-    """Constants of a run: its output directory, and the log_history that it begins with if resumed."""
+    """Constants of a run: its output directory, and the log_history at its start (not empty if resumed)."""
 
     output_dir: str
     log_history: list[dict[str, Any]]
@@ -47,8 +47,8 @@ class Status:
     phase: str = ""
 
 
-# (name, priority, text) of fields in reading order. If space is scarce, fields with the highest number go
-# first.
+# The fields in reading order: (name, priority, text). If space is short, the field with the highest priority
+# number is left out first.
 _FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
     ("epoch", 6, "epoch {:.2f}".format),
     ("loss", 2, "loss {:.4g}".format),
@@ -62,7 +62,7 @@ _FIELDS: tuple[tuple[str, int, Callable[[Any], str]], ...] = (
 
 
 def status_text(status: Status, width: int) -> str:
-    """Return the most important fields that fit into `width` characters, but at least one."""
+    """Return the most important fields that fit into `width` characters, but at least a single field."""
     values = [(priority, text, getattr(status, name)) for name, priority, text in _FIELDS]
     shown = [(priority, text(value)) for priority, text, value in values if value is not None and text(value)]
     while len(shown) > 1 and len(", ".join(text for _, text in shown)) > width:
@@ -74,7 +74,7 @@ class Display:
     """Base class for progress displays; each method handles one event."""
 
     def begin(self, status: Status, run: Run) -> None:
-        """Handle the begin of a training, at `status.step`."""
+        """Handle the start of training, at `status.step`."""
 
     def show(self, status: Status) -> None:
         """Handle the end of a step, or progress in a phase."""
@@ -83,10 +83,10 @@ class Display:
         """Handle a new entry of log_history."""
 
     def note(self, text: str, status: Status) -> None:
-        """Handle the begin of the phase that `text` names."""
+        """Handle the start of the phase that `text` names."""
 
     def end(self) -> None:
-        """Handle the end of a training, completed or not."""
+        """Handle the end of training, completed or not."""
 
 
 class ProgressEvents(Display):

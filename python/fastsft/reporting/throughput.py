@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fastsft.data.token_rows import TokenRows
     from fastsft.reporting.reported_model import ReportedModel
 
-_WARM_UP_STEPS = 2  # not measured: they allocate buffers, choose kernels and read files for the first time
+# these steps are not measured: they allocate buffers, choose kernels and read files for the first time
+_WARM_UP_STEPS = 2
 _WINDOW = 50
 
 
@@ -69,7 +70,7 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run began, until now or until it ended."""
+        """Seconds since the run began; constant after the run's end."""
         return (self._clock() if self._ended is None else self._ended) - self.started
 
     def seconds_per_step(self) -> float | None:
@@ -106,7 +107,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs to train on one token, and the peak FLOP/s of all devices together."""
+    """The FLOPs of training on a token, and the peak FLOP/s of all devices together."""
 
     flops_per_token: float
     peak_flops: float
@@ -119,16 +120,16 @@ class Work:
 def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float) -> float:
     """Return the mean FLOPs per token of a data set with `num_tokens` tokens.
 
-    num_pairs: the sum of the conversations' squared lengths. cost: from _C.conversation_cost. Its quadratic
-    part includes what attention's backward pass recomputes, which MFU by convention leaves out; so 6/7 of it
-    is counted.
+    num_pairs: the sum of the conversations' squared lengths. cost: from _C.conversation_cost. The quadratic
+    cost includes the work that attention's backward pass repeats. By convention, MFU leaves repeated work
+    out, so only 6/7 of the quadratic cost is counted.
     """
     linear, quadratic = cost[:2]
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
 
 
 class HasRows(Protocol):
-    """The part of a Trainer with training data that `work_of` reads."""
+    """The parts of a Trainer that `work_of` reads; the Trainer has training data."""
 
     @property
     def args(self) -> TrainingArguments: ...

@@ -1,1 +1,1 @@
-"""Process, files and terminal, for every other room. Knows nothing of training."""
+"""Processes, files and the terminal, for all other packages of fastsft. Contains nothing about training."""

@@ -90,6 +90,6 @@ def use_device(device: str, tf32: bool | None, deterministic: bool = False) -> N
     torch.backends.cuda.matmul.allow_tf32 = bool(tf32)
     if deterministic:
         torch.use_deterministic_algorithms(True)
-        # torch would fill new memory with NaN; no kernel reads memory before it is written, so this is not
-        # needed.
+        # By default torch then fills new memory with NaN, which costs time. No kernel reads memory that has
+        # not been written.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010  untyped there

@@ -1,6 +1,4 @@
-"""Define interrupts, and the errors that end a run on all ranks, each with its own exit status
-(docs/signals.md).
-"""
+"""Define interrupts and the errors that end a run, with their exit statuses (docs/signals.md)."""
 
 from __future__ import annotations
 
@@ -10,18 +8,20 @@ from types import FrameType
 
 
 class RunStoppedError(RuntimeError):
-    """Error that every rank raises and rank 0 prints. `exit_status`: exit status of the processes."""
+    """An error that ends the run: every rank raises it, and rank 0 prints it.
+
+    exit_status: the exit status of the processes.
+    """
 
     exit_status = 1
 
 
 class Interrupted(SystemExit, KeyboardInterrupt):
-    """Exception that a script gets after Ctrl-C, once the run has saved; `except KeyboardInterrupt` catches
-    it.
+    """The exception that a run raises after Ctrl-C, once it has saved.
 
-    If it is not caught, the process ends with status 130 and without a traceback. At a prompt and in a
-    notebook (interactive.is_interactive) a plain KeyboardInterrupt is raised instead, because SystemExit
-    would end the session.
+    A script can catch it as KeyboardInterrupt. If no code catches it, the process ends with status 130 and
+    without a traceback. At a prompt and in a notebook (interactive.is_interactive) a plain KeyboardInterrupt
+    is raised instead, because SystemExit would end the interpreter.
     """
 
     def __init__(self, line: str) -> None:
@@ -33,10 +33,7 @@ class Interrupted(SystemExit, KeyboardInterrupt):
 
 
 class NotFiniteError(RunStoppedError):
-    """Error about a loss or gradient that is NaN or infinite, or a spike of the loss, in `step`.
-
-    The step changed no weight.
-    """
+    """The loss or a gradient of `step` is not finite, or the loss has a spike. No weight was changed."""
 
     exit_status = 4
 
@@ -46,13 +43,13 @@ class NotFiniteError(RunStoppedError):
 
 
 class ReplayMismatchError(RunStoppedError):
-    """Error about a step that was computed twice with different bits as results."""
+    """A step was computed twice, and the results differ in their bits."""
 
     exit_status = 16
 
 
 class ReplicaMismatchError(RunStoppedError):
-    """Error about replicas whose bits differ although they should be equal."""
+    """Replicas of the weights differ in their bits."""
 
     exit_status = 17
 
@@ -60,8 +57,8 @@ class ReplicaMismatchError(RunStoppedError):
 def end_at_interrupt() -> None:
     """Let SIGINT end the process at once, unless another handler is set.
 
-    Used during imports, because some libraries catch a KeyboardInterrupt in their import and stay half
-    loaded.
+    Used during imports: some libraries catch a KeyboardInterrupt while they are imported, and would then stay
+    half loaded.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -75,7 +72,7 @@ def raise_at_interrupt() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # OpenBLAS raises SIGINT if it cannot start a thread; in that case the run itself reports the error.
+    # OpenBLAS raises SIGINT if it cannot start a thread. The run then reports that error itself.
     if _gets_a_thread():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)

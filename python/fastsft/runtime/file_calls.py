@@ -1,6 +1,6 @@
-"""Make system calls that change files: retry transient errors, and explain other errors with advice.
+"""Make system calls that change files: retry after transient errors, and add advice to other errors.
 
-If a file is protected by its permissions, a line is printed and the run goes on.
+If a file that should be removed is protected, a line is printed and the run continues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastsft.runtime.messages import tell_once
 _Result = TypeVar("_Result")
 
 _PASSES = (errno.EIO, errno.ESTALE)  # transient errors of network file systems
-_PAUSES = (0.005, 0.02, 0.08)  # seconds before each further try
+_PAUSES = (0.005, 0.02, 0.08)  # seconds before the second, third and fourth try
 _WAYS_OUT = {
     errno.EDQUOT: "your quota there is used up: remove files of yours, or choose another directory",
     errno.EFBIG: "the file would be larger than `ulimit -f` or its file system allows: raise the limit, or "
@@ -51,8 +51,9 @@ def repeated(
 ) -> _Result:
     """Return the result of `call`; retry three times after EIO and ESTALE. Python itself retries EINTR.
 
-    operation: a verb for the message ("write"). done: called after a retry has failed; returns the result if
-    an earlier try did succeed and only its answer was lost, else None. OSError as `explained` makes it.
+    operation: a verb for the message ("write"). done: called after a failed retry; returns the result if an
+    earlier try succeeded and only its answer was lost, and otherwise None. After the last try the OSError is
+    raised with the message of `explained`.
     """
     for number in range(len(_PAUSES) + 1):
         try:
@@ -68,9 +69,7 @@ def repeated(
 
 
 def is_resource_limit(error: OSError) -> bool:
-    """True if the error comes from a limit of the machine (memory, processes, open files, disk space) and not
-    from a bug.
-    """
+    """True if the machine has run out of memory, processes, open files or disk space."""
     return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -90,7 +89,7 @@ def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
 
 
 def _free_space(path: str | os.PathLike[str]) -> str:
-    """Return text about the free bytes in the nearest existing folder above `path`; "" if unknown."""
+    """Return a phrase with the number of free bytes in `path`'s nearest existing parent; "" if unknown."""
     with contextlib.suppress(OSError):  # the working directory may have been removed
         for folder in Path(path).absolute().parents:
             if folder.is_dir():
@@ -106,9 +105,7 @@ _WORDS = re.compile(
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """True for an OSError of a full disk or quota, and for other errors whose message contains the text of
-    such an error.
-    """
+    """True if the error, or for other classes than OSError its message, is about a full disk or quota."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
     return isinstance(error, Exception) and _WORDS.search(str(error)) is not None
@@ -118,17 +115,20 @@ _REFUSED = (errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS)
 
 
 class NotReplacedError(PermissionError):
-    """Error about a protected file that has the name of a new file and therefore is not replaced."""
+    """A new file cannot be renamed into place because a protected file has its name."""
 
 
 def warn_unremoved(lines: Iterable[str]) -> None:
-    """Print each line about a file that could not be removed, once per process."""
+    """Print `lines`, each about a file that could not be removed. Each line is printed once per process."""
     for line in lines:
         tell_once(f"{line}; it stays where it is, and the run goes on")
 
 
 def removed(remove: Callable[[], object], what: object) -> bool:
-    """Call `remove`; if the system refuses, print a line and return False. what: path for the line."""
+    """Call `remove`, and return True if the file is gone.
+
+    If the system refuses, print a line and return False. what: the path that the line names.
+    """
     from fastsft import _C
 
     try:
@@ -143,5 +143,5 @@ def removed(remove: Callable[[], object], what: object) -> bool:
 
 
 def is_refusal(error: OSError) -> bool:
-    """True for the errors that the kernel reports for protected files."""
+    """True if the error is that of a protected, busy or read-only file."""
     return error.errno in _REFUSED

@@ -6,9 +6,9 @@ UNREACHED = "the hub was not reached, and no copy is in the cache"
 
 
 def hub_reason(error: Exception, what: str) -> str:
-    """Return a reason of one line for an error of huggingface_hub.
+    """Return one line that explains an error of huggingface_hub.
 
-    what: what was requested ("model", "data set").
+    what: the kind of repository that was requested ("model", "data set").
     """
     from huggingface_hub import errors
 
@@ -36,8 +36,8 @@ def is_refusal(error: Exception) -> bool:
 def is_unreachable(error: Exception) -> bool:
     """True if the hub gave no answer: no network, HF_HUB_OFFLINE, too many requests, or a server error.
 
-    Before release 1, huggingface_hub raises exceptions of the library requests; later releases raise those of
-    httpx or httpx2.
+    huggingface_hub raises exceptions of the library `requests` before its release 1, and exceptions of httpx
+    or httpx2 in later releases.
     """
     from huggingface_hub import errors
 

@@ -1,4 +1,4 @@
-"""Import a package's names when they are first used, and import the native core after torch."""
+"""Import a package's names at their first use, and import the native core after torch."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
     return load
 
 
-# Entries in two caches of compiled CPU matrix products: oneDNN's own, and torch's cache of oneDNN objects.
-# With many sequence lengths the default of 1024 entries is reached, which takes 0.7 GiB. The sizes here
-# suffice for the products at ten lengths; to compile a product again takes less than a millisecond.
+# Sizes, in entries, of two caches of compiled CPU GEMMs: oneDNN's cache, and torch's cache of oneDNN objects.
+# Their default is 1024 entries, which many sequence lengths fill and which then take 0.7 GiB. The sizes here
+# are enough for the GEMMs of ten sequence lengths. Compiling a GEMM again takes less than a millisecond.
 KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "32"}
 
 
 def bound_kept_products() -> None:
-    """Set the sizes of the two caches of CPU matrix products, unless the environment sets them.
+    """Set the sizes of the two caches of CPU GEMMs, unless the environment sets them.
 
-    Call this before the first matrix product, at which both libraries read the environment.
+    Must be called before the first GEMM, because both libraries read the environment then.
     """
     for name, entries in KEPT_PRODUCTS.items():
         os.environ.setdefault(name, entries)
@@ -45,7 +45,8 @@ def bound_kept_products() -> None:
 def load_native() -> ModuleType:
     """Import and return the module `fastsft._C`.
 
-    ImportError if it is missing or was built with another release of torch, or if torch is not supported.
+    ImportError if the module is missing, if it was built with another release of torch, or if the installed
+    torch is not supported.
     """
     bound_kept_products()
     import torch

@@ -20,12 +20,12 @@ def is_notebook() -> bool:
 
 
 def is_interactive() -> bool:
-    """True at an interactive prompt of Python or IPython, which a SystemExit would close."""
+    """True at an interactive prompt of Python or IPython, or in a notebook; a SystemExit would close it."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or _shell() is not None
 
 
 def _shell() -> object:
-    """Return IPython's shell, or None. IPython is not imported for this."""
+    """Return IPython's shell, or None. This function does not import IPython."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
 
@@ -33,11 +33,10 @@ def _shell() -> object:
 def short_in_cells(
     *kinds: type[BaseException],
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Return a decorator that, in a notebook, removes this package's frames from the tracebacks of some
-    errors.
+    """Return a decorator that removes fastsft's frames from the tracebacks of some errors in notebooks.
 
-    kinds: classes of errors whose message alone is enough for the user. Frames of other code, such as a
-    script's callback, are kept, and then the error's cause, too.
+    kinds: the error classes, whose message is enough for the user. Frames of other code, such as a script's
+    callback, are kept. The error's cause is dropped if no frame is left.
     """
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:

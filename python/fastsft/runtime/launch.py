@@ -1,5 +1,4 @@
-"""Read rank, world size, number of threads and network of this process from the environment that its launcher
-set.
+"""Read this process's rank, world size, thread count and network from the launcher's environment variables.
 
 All variables are checked before ranks wait for each other.
 """
@@ -25,8 +24,8 @@ _LOOPBACK = "127.0.0.1"
 def number_of(env: Mapping[str, str], name: str, least: int = 0, below: int = _MOST_RANKS) -> int:
     """Return the environment variable `name` as a number.
 
-    least: smallest valid number. below: upper limit, exclusive. ValueError, which names the variable, if it
-    is missing or invalid.
+    least: the smallest valid number. below: the upper limit, exclusive. If the variable is missing or
+    invalid, ValueError names it.
     """
     text = env.get(name)
     try:
@@ -73,9 +72,10 @@ def slurm_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port of the rendezvous; by default derived from the SLURM step.
+    """Return host and port of the rendezvous.
 
-    ValueError as in `number_of`.
+    They are MASTER_ADDR and MASTER_PORT or, without these variables, derived from the SLURM job. ValueError
+    as in `number_of`.
     """
     job = number_of(env, "SLURM_JOB_ID", below=1 << 62) if "SLURM_JOB_ID" in env else 0
     host = env.get("MASTER_ADDR", env.get("SLURM_LAUNCH_NODE_IPADDR", _LOOPBACK))
@@ -84,16 +84,14 @@ def meeting_place(env: Mapping[str, str]) -> tuple[str, int]:
 
 
 def run_names(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with which launchers identify a run, equal in all its processes."""
+    """Return the variables with which launchers identify a run. They are equal in all its processes."""
     return {
         name: env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID") if name in env
     }
 
 
 def check_network(env: Mapping[str, str] | None = None) -> None:
-    """Raise ValueError if MASTER_PORT is invalid, or if GLOO_SOCKET_IFNAME names an interface that does not
-    exist.
-    """
+    """Raise ValueError if MASTER_PORT is invalid or GLOO_SOCKET_IFNAME names an interface that is missing."""
     env = os.environ if env is None else env
     if "MASTER_PORT" in env:
         number_of(env, "MASTER_PORT", _PORTS.start, _PORTS.stop)
@@ -108,7 +106,7 @@ def check_network(env: Mapping[str, str] | None = None) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """The rank of this process in the run and on its machine, and the numbers of ranks in both."""
+    """This process's rank in the run and on its machine, and the rank counts of both."""
 
     rank: int = 0
     local_rank: int = 0
@@ -117,14 +115,13 @@ class Launch:
 
 
 class PlaceError(ValueError):
-    """Error about invalid or contradictory variables of the launcher."""
+    """The launcher's environment variables are invalid or contradict each other."""
 
 
 def launch(environ: Mapping[str, str] | None = None) -> Launch:
-    """Read the ranks from the variables of torchrun or, without them, of a SLURM step; without both there is
-    one rank.
+    """Read rank and world size from torchrun's variables or, if they are missing, from a SLURM step's.
 
-    PlaceError, which names the variable, if a variable is invalid.
+    Without any of these variables the process is the only rank. PlaceError names an invalid variable.
     """
     env = os.environ if environ is None else environ
     try:
@@ -136,7 +133,7 @@ def launch(environ: Mapping[str, str] | None = None) -> Launch:
 
 
 def launch_or_alone() -> Launch:
-    """Return `launch()`, or a single rank if the environment is invalid. Used for messages only."""
+    """Return `launch()`, or that of a single rank if the variables are invalid. Used for messages only."""
     try:
         return launch()
     except ValueError:
@@ -144,10 +141,10 @@ def launch_or_alone() -> Launch:
 
 
 def threads_per_rank(environ: Mapping[str, str] | None = None) -> int:
-    """Return the number of threads for the engine: OMP_NUM_THREADS, or this rank's share of the cores.
+    """Return the engine's thread count: OMP_NUM_THREADS, or the core count divided by the local rank count.
 
-    OMP_NUM_THREADS=1 is ignored if torchrun started several ranks, because torchrun sets it by default. At
-    most four threads per processor are used, with a warning if more are requested.
+    OMP_NUM_THREADS=1 is ignored if torchrun started several ranks, because torchrun sets this by default. The
+    count is limited to four threads per processor; a larger OMP_NUM_THREADS gives a warning.
     """
     env = os.environ if environ is None else environ
     place = launch(env)
@@ -180,7 +177,7 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 def interface_towards(host: str) -> str | None:
     """Return the network interface through which packets to `host` leave (IPv4); None if unknown.
 
-    On the machine `host` itself, this is the interface that has its address. Nothing is sent.
+    If `host` is this machine, return the interface that has the host's address. No packet is sent.
     """
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -204,7 +201,7 @@ _runs_own_code_alone = False
 
 @contextmanager
 def only_own_code() -> Iterator[None]:
-    """Say that fastsft's own program runs inside the context, and no code of a script."""
+    """Declare that the block runs only fastsft's own code, and no code of a script."""
     global _runs_own_code_alone
     before, _runs_own_code_alone = _runs_own_code_alone, True
     try:
@@ -214,10 +211,10 @@ def only_own_code() -> Iterator[None]:
 
 
 def script_may_run() -> bool:
-    """True if code of a script may run in this process, so that a Trainer looks for its changes.
+    """True if a script's code may run in this process; a Trainer then looks for the script's changes.
 
-    False inside `only_own_code`, unless the process began with another program than fastsft's: a script may
-    have changed libraries before it called a function of ours.
+    False inside `only_own_code`, unless the process was started with a program other than fastsft's: such a
+    program may have changed libraries before it called fastsft.
     """
     main = sys.modules.get("__main__")
     spec, path = getattr(main, "__spec__", None), Path(getattr(main, "__file__", None) or "")

@@ -19,7 +19,10 @@ _said: set[str] = set()
 
 @dataclass
 class Notices:
-    """The messages that `collected` has collected. warned: texts of `warn_once`. told: texts of `tell`."""
+    """The messages that `collected` has collected.
+
+    warned: texts that were passed to `warn_once`. told: texts that were passed to `tell`.
+    """
 
     warned: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -31,8 +34,9 @@ _beside_result = False
 
 @contextlib.contextmanager
 def collected() -> Iterator[Notices]:
-    """Collect the messages of the block, also repeated ones, in the yielded object instead of printing
-    them.
+    """Collect the block's messages in the yielded object instead of printing them.
+
+    Messages that were printed earlier in this process are collected, too.
     """
     global _collecting
     before, _collecting = _collecting, Notices()
@@ -44,7 +48,7 @@ def collected() -> Iterator[Notices]:
 
 @contextlib.contextmanager
 def beside_result() -> Iterator[None]:
-    """Print the messages of the block to stderr, so that stdout has only the result of a command."""
+    """Print the block's messages to stderr, so that stdout has only the result of a command."""
     global _beside_result
     before, _beside_result = _beside_result, True
     try:
@@ -63,7 +67,7 @@ def warn_once(text: str) -> None:
     _said.add(text)
     if os.environ.get("RANK", "0") == "0":
         shown = visible(text)
-        # if there is no handler, logging writes the line to stderr, so it is wrapped here
+        # Without a handler, logging writes the line to stderr, so the line is wrapped for a terminal here.
         with _above_bars():
             _log.warning(shown if _log.hasHandlers() else fitted(shown, sys.stderr))
 
@@ -80,16 +84,14 @@ def tell(text: str) -> None:
 
 
 def tell_once(text: str) -> None:
-    """Print `text` like `tell`, but only the first time in a process."""
+    """Print `text` like `tell`, but only once per process."""
     if text not in _said:
         _said.add(text)
         tell(text)
 
 
 def _above_bars() -> contextlib.AbstractContextManager[object]:
-    """Return a context manager that removes tqdm's bars while text is printed, and draws them again below
-    it.
-    """
+    """Return a context manager that clears tqdm's bars while text is printed, and redraws them below."""
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stdout)
 

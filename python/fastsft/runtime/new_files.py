@@ -1,8 +1,8 @@
 """Create and write files by descriptor, under unused names, without following links.
 
-All files that Python code of fastsft writes are written here. Somebody else who can write to the same
-directory may replace a name by a link. The descriptor then still refers to the file that was created here,
-and the link is not followed.
+All files that fastsft's Python code writes are written here. Another user with write access to the directory
+may replace a file name by a link. The descriptor then still refers to the file that was created here, so the
+link is not followed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MOST_BYTES_OF_NAME = 200  # a name may have 255 bytes; a prefix and random digits are added
+_MOST_BYTES_OF_NAME = 200  # leaves room for a prefix and random digits; file names have at most 255 bytes
 _MOST_BYTES_OF_CALL = 1 << 28
 _MOST_COLLECTED_BYTES = 1 << 20
 
 
 class NewFile:
-    """A new file, open for writing. Libraries can use it as a file object.
+    """A new file that is open for writing. Libraries can use this object as a file object.
 
-    folder: descriptor of the directory that contains `path`; None to use the whole path. shared: the file may
-    exist, created by another rank. `error`: the first error of a write. Each OSError names the path and what
-    the user can do.
+    folder: descriptor of the directory that contains `path`; None to open `path` itself. shared: another rank
+    may already have created the file. error: the first error of a write, or None. Each OSError names the path
+    and suggests a remedy.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class NewFile:
         self._descriptor = _created(path, folder, permissions, shared)
 
     def write(self, data: Buffer) -> int:
-        """Append all of `data`; small amounts of data are buffered."""
+        """Append all of `data`. Up to 1 MiB is buffered."""
         part = memoryview(data).cast("B")
         if len(self._collected) + len(part) > _MOST_COLLECTED_BYTES:
             self.flush()
@@ -55,7 +55,7 @@ class NewFile:
         return len(part)
 
     def write_at(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` at byte `offset`, and return its size in bytes."""
+        """Write all of `data` at byte `offset`, and return the number of bytes."""
         left = memoryview(data).cast("B")
         size = len(left)
         while len(left):
@@ -74,13 +74,13 @@ class NewFile:
         self._end += self.write_at(self._end, collected)
 
     def fileno(self) -> int:
-        """Return the descriptor; -1 after the file was closed."""
+        """Return the descriptor; -1 if the file is closed."""
         return self._descriptor
 
     def sync(self) -> None:
         """Flush, and make the content durable.
 
-        A failed fsync is not repeated, since a second one may wrongly succeed.
+        A failed fsync is not repeated, because a second call may report success although data is lost.
         """
         self.flush()
         try:
@@ -95,9 +95,9 @@ class NewFile:
             _close(descriptor, self.path)
 
     def rename_to(self, name: str) -> None:
-        """Flush and close the file and rename it to `name`, which replaces a file or a link of that name.
+        """Flush and close the file, and rename it to `name`. A file or link with that name is replaced.
 
-        OSError if another program has replaced this file; NotReplacedError if the file to replace is
+        OSError if another program has replaced this file. NotReplacedError if the file with that name is
         protected.
         """
         self.flush()
@@ -142,11 +142,10 @@ class NewFile:
 
 @contextlib.contextmanager
 def fresh_file(directory: Path, name: str, durable: bool = False) -> Iterator[NewFile]:
-    """Yield a new file with a temporary name. After the block it is renamed to `name`; if the block fails, it
-    is removed.
+    """Yield a new file with a temporary name, and rename it to `name` after the block.
 
-    name: may contain folders below `directory`, which are created; ValueError if one is a link. durable: sync
-    the content before the rename.
+    If the block fails, the file is removed. name: may contain folders below `directory`, which are created;
+    ValueError if a folder is a link. durable: sync the content before the rename.
     """
     with opened_folder(directory, name, make=True) as folder:
         path = directory / name
@@ -173,8 +172,9 @@ def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> 
         return os.open(name, _FLAGS | os.O_EXCL, permissions, dir_fd=folder)
 
     def made_before() -> int | None:
-        """Open the file that an earlier try created, whose answer was lost: it is empty and belongs to this
-        user.
+        """Open the file that an earlier try created although it reported an error.
+
+        Such a file is empty and belongs to this user. Return None for any other file.
         """
         with contextlib.suppress(OSError):
             descriptor = os.open(name, _FLAGS & ~os.O_CREAT, dir_fd=folder)
@@ -221,10 +221,10 @@ _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the folder in which the file `name` is. `directory` itself may be a link.
+    """Yield a descriptor of the folder that contains the file `name`.
 
-    name: path relative to `directory`. make: create missing folders. ValueError if a folder in `name` is a
-    link or a file.
+    name: path relative to `directory`, which itself may be a link. make: create missing folders. ValueError
+    if a folder in `name` is a link or a file.
     """
     if {"", ".", ".."} & set(name.split("/")):
         raise ValueError(f"{directory}: expected the name of a file below, got {name!r}")
@@ -242,7 +242,7 @@ def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[in
 def make_folders(directory: Path, name: str) -> None:
     """Create the folders for the file `name` below `directory`.
 
-    ValueError if one of them is a link or a file.
+    ValueError if a link or a file has the name of a folder.
     """
     with opened_folder(directory, name, make=True):
         pass

@@ -1,7 +1,7 @@
-"""Write files to an output directory: whole or not at all, through no link, and never over a user's files.
+"""Write files to an output directory atomically, without following links or replacing a user's files.
 
-A record in the directory has length and checksum of each file that fastsft wrote there. A file that is not on
-record and has the name of a new file is renamed, not replaced.
+A record in the directory has the length and checksum of each file that fastsft wrote there. If a new file has
+the name of a file that is not on record, the old file is renamed instead of replaced.
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ from fastsft.runtime.new_files import fresh_file
 from fastsft.runtime.regular_files import kind_of, read_json_object
 
 _Content = str | bytes | memoryview
-ARGUMENTS = "training_args.json"  # is written for every model that fastsft saves
+ARGUMENTS = "training_args.json"  # written for every model that fastsft saves
 _lock = threading.Lock()  # guards the record files
 
 
 def replace_file(path: str | Path, content: _Content) -> None:
-    """Replace a file atomically: at any time the name has the old or the new content.
+    """Replace a file atomically: at any time the file has either the old or the new content.
 
-    If `path` is a link, the link is replaced and not its target.
-
-    The content is first written under a random temporary name in the same directory (new_files.py). OSError
-    if that fails.
+    If `path` is a link, the link is replaced and not its target. The content is first written under a random
+    temporary name in the same directory (new_files.py). OSError if writing fails.
     """
     write_below(Path(path).parent, Path(path).name, content)
 
 
 def write_below(directory: Path, name: str, content: _Content, durable: bool = False) -> None:
-    """Replace the file `name` in `directory`. `name` may contain folders; ValueError if one is a link.
+    """Replace the file `name` in `directory`. `name` may contain folders; ValueError if a folder is a link.
 
     durable: sync the content before the rename.
     """
@@ -47,10 +45,10 @@ def write_below(directory: Path, name: str, content: _Content, durable: bool = F
 
 
 def check_output_file(path: str | Path, flag: str) -> None:
-    """Raise ValueError if `path` exists and is not a regular file. flag: the flag that names the file, for
-    the message.
+    """Raise ValueError if `path` exists and is not a regular file.
 
-    A link to a regular file is allowed; a write replaces the link, not its target.
+    flag: the flag with which the user named the file, for the message. A link to a regular file is allowed; a
+    write replaces the link, not its target.
     """
     try:
         mode = os.stat(path).st_mode
@@ -70,11 +68,10 @@ def write_for_flag(path: str | Path, content: _Content, flag: str) -> None:
 
 
 def write_output(path: str | Path, content: _Content) -> None:
-    """Write one of fastsft's files to an output directory, without replacing a file that fastsft did not
-    write.
+    """Write one of fastsft's files to an output directory, and put it on record.
 
-    Such a file is renamed, with a message (`archive_foreign`). If the existing file is protected, the new
-    file is not written, with a message.
+    If fastsft did not write the existing file of that name, that file is renamed, with a message
+    (`archive_foreign`). If it is protected, a message is printed and the new file is not written.
     """
     path, new = Path(path), content.encode() if isinstance(content, str) else bytes(content)
     digest = digest_of(new)
@@ -87,10 +84,9 @@ def write_output(path: str | Path, content: _Content) -> None:
 
 
 def record_written(directory: Path, digests: Mapping[str, Digest]) -> None:
-    """Record the digests of files before they are written, so that they count as fastsft's even after a
-    crash.
+    """Put the digests of files on record. OSError if the record cannot be written.
 
-    OSError if the record cannot be written.
+    Called before the files are written, so that they count as fastsft's even after a crash.
     """
     from fastsft import _C
 
@@ -103,16 +99,16 @@ def record_written(directory: Path, digests: Mapping[str, Digest]) -> None:
             _C.put_aside(str(path))
         try:
             replace_file(path, text)
-        # the next run will not find the files on record and will rename them
+        # The run continues, but the next run will not find the files on record and will rename them.
         except NotReplacedError as error:
             tell_once(f"{path}: {error.strerror}")
 
 
 def archive_changed(directory: Path, files: Mapping[str, Digest]) -> None:
-    """Rename small model files in `directory` that somebody has replaced (`archive_foreign`).
+    """Rename small model files in `directory` that are no longer as fastsft wrote them (`archive_foreign`).
 
-    files: names and digests of files that are about to be written; weights and files in folders are left out.
-    Does nothing if no model is on record in the directory, since csrc/storage/file_set.cpp then decides.
+    files: names and digests of files that are about to be written. Weights and files in folders are left
+    alone. Does nothing if the record has no model, because csrc/storage/file_set.cpp handles that case.
     """
     if ARGUMENTS in recorded_files(directory):
         for name, digest in files.items():
@@ -123,8 +119,9 @@ def archive_changed(directory: Path, files: Mapping[str, Digest]) -> None:
 def archive_foreign(path: Path, fresh: Digest | None = None) -> None:
     """Rename a file that fastsft did not write to previous-<UTC time>-<name>, and print a message.
 
-    Files on record, and files with the digest `fresh` of the new content, count as fastsft's and stay. Links
-    stay, too, since a write replaces them. NotReplacedError if the file is protected.
+    A file counts as fastsft's, and keeps its name, if it is on record or has the digest `fresh` of the new
+    content. Links keep their names, too, because a write replaces only the link. NotReplacedError if the file
+    is protected.
     """
     from fastsft import _C
 
@@ -216,8 +213,8 @@ def recorded_files(directory: Path) -> dict[str, list[Digest]]:
 def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
     """Return the record as JSON, with `digests` added.
 
-    The digest of a file's present content also stays on record. If a crash comes before the file is replaced,
-    the old file still counts as fastsft's.
+    The digest of each file's present content stays on record, too: if a crash comes before the file is
+    replaced, the old file still counts as fastsft's.
     """
     record = recorded_files(directory)
     for name, digest in digests.items():
@@ -229,11 +226,10 @@ def record_with(directory: Path, digests: Mapping[str, Digest]) -> str:
 
 
 def files_of(write: Callable[[str], object], within: Path | None = None) -> dict[str, bytes]:
-    """Call `write` with a temporary directory, and return the files that it writes there: contents by
-    relative path.
+    """Call `write` with a temporary directory, and return the contents of the files there by relative path.
 
-    The directory is in the system's temporary folder or, if that is full or not writable, in `within`. The
-    former is preferred because others may be able to write to `within`.
+    The directory is in the system's temporary folder or, if that folder is full or not writable, in `within`.
+    The system's folder is preferred because other users may have write access to `within`.
     """
     try:
         return _files_of(write, None)

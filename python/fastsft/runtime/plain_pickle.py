@@ -1,8 +1,8 @@
-"""Read pickles, calling only functions that the caller allows.
+"""Read pickles, and call only the functions that the caller allows.
 
 `pickle.Unpickler` with a restricted `find_class` still allocates any size that a file claims, and calls
-`__setstate__` of every object. This reader supports only the opcodes that build plain containers, and raises
-an error for any name that is not allowed before the name is used.
+`__setstate__` of every object. This reader supports only the opcodes that build plain containers. If a pickle
+uses a name that is not allowed, the reader raises an error before it looks the name up.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 MOST_BYTES = 64 << 20  # the pickle of a state dict with 100,000 tensors has about 15 MB
 _MOST_OPCODES = 3_000_000
 _MOST_ARGUMENTS = 64
-_MOST_FIELDS = 64  # attributes of an object whose state is a pair of dictionaries
+_MOST_FIELDS = 64  # most attributes of an object whose state is a pair of dictionaries
 _MOST_KEY = 1 << 60  # larger integers can have equal hashes, which make a dictionary slow
 _MARK = object()
 
 
 class PlainPickleError(ValueError):
-    """Error about a pickle with an opcode, a name or a structure that plain data does not need."""
+    """A pickle has an opcode, a name or a structure that plain data does not need."""
 
 
 class Maker:
@@ -37,9 +37,7 @@ class Maker:
 
 
 class Inert:
-    """A substitute for an object of a class: keeps the constructor's arguments and the attributes of its
-    state.
-    """
+    """A substitute for an object: it keeps the constructor's arguments and the attributes."""
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
@@ -47,7 +45,7 @@ class Inert:
         self.is_built = False
 
 
-# Type of a function that returns the Maker or value for a dotted name, or None to refuse the name.
+# A function that returns the Maker or the value for a dotted name, or None to refuse the name.
 Names = Callable[[str], object]
 
 
@@ -60,10 +58,10 @@ def read_pickle(
 ) -> Any:
     """Read a pickle of protocol 2 to 5, which holds one object.
 
-    names: function that returns the Maker or value for "module.name", or None to refuse the name. persistent:
-    function that returns the object for a persistent id; None refuses such ids. most_bytes: limit of the size
-    of `data`. most_opcodes: limit of the number of opcodes; None for no limit. PlainPickleError for a pickle
-    that needs more than plain data, before anything in it has run.
+    names: returns the Maker or the value for "module.name", or None to refuse the name. persistent: returns
+    the object for a persistent id; None: persistent ids are refused. most_bytes: size limit of `data`.
+    most_opcodes: limit of the opcode count; None: no limit. PlainPickleError if the pickle needs more than
+    plain data; none of its functions has run by then.
     """
     if len(data) > most_bytes:
         raise PlainPickleError(f"expected a pickle of at most {most_bytes} bytes, got {len(data)}")
@@ -94,7 +92,7 @@ class _Machine:
         self._room = 0
 
     def run(self, data: bytes) -> Any:
-        # bounds memory: a pickle can make bytes from the same text again and again
+        # Limits the memory for bytes objects: a pickle can encode the same text to bytes many times.
         self._room = 2 * len(data)
         for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if self._most_opcodes is not None and number > self._most_opcodes:
@@ -200,10 +198,7 @@ class _Machine:
         self._stack.append(made)
 
     def _build(self, _: object) -> None:
-        """Set the attributes of an Inert object.
-
-        The state of a dictionary, such as `_metadata`, is ignored.
-        """
+        """Set the attributes of an Inert object. A dictionary's state, such as `_metadata`, is ignored."""
         state, target = self._pop(), self._stack[-1]
         if isinstance(target, Inert):
             if target.is_built:
@@ -212,7 +207,7 @@ class _Machine:
             dictionaries = [part for part in parts if isinstance(part, dict)]
             if len(dictionaries) == 2 and sum(map(len, dictionaries)) <= _MOST_FIELDS:
                 dictionaries = [dictionaries[0] | dictionaries[1]]
-            # The dictionary is not copied, because many objects may share it.
+            # The dictionary is not copied, because thousands of objects may share a large dictionary.
             target.fields = dictionaries[0] if dictionaries else {}
             target.arguments, target.is_built = (*target.arguments, state), True
         elif type(target) is not dict:
@@ -225,7 +220,7 @@ class _Machine:
 
 
 def _checked_key(key: Any) -> Hashable:
-    """Return `key` if it hashes quickly; PlainPickleError for other keys, such as nested tuples."""
+    """Return `key` if it hashes quickly. PlainPickleError for other keys, such as nested tuples."""
     if key is None or isinstance(key, str | Inert) or (isinstance(key, int) and abs(key) < _MOST_KEY):
         return key
     raise PlainPickleError(f"a dictionary has a {type(key).__name__} as a key")
@@ -257,9 +252,9 @@ _HANDLERS: dict[str, Callable[[_Machine, Any], None]] = {
 
 
 def check_named(path: Path, content: object, kind: type, what: str) -> None:
-    """Raise ValueError, naming the file, unless `content` maps texts to values of `kind`.
+    """Raise ValueError, with the file's path, unless `content` maps texts to values of the class `kind`.
 
-    what: `kind` in words, for messages ("a tensor").
+    what: the name of `kind` for messages ("a tensor").
     """
     plural = what.split(maxsplit=1)[1] + "s"
     if not isinstance(content, dict):

@@ -1,6 +1,4 @@
-"""Save and restore the random states of Python, numpy and torch as JSON, so that a checkpoint needs no
-pickle.
-"""
+"""Save and restore the random states of Python, numpy and torch as JSON, without pickle."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ def random_state_name(rank: int) -> str:
     return f"random-state-rank-{rank:05d}.json"
 
 
-# Name of the generator, its keys, the position in the keys, 1 if a normally distributed value is cached, and
-# that value.
+# The generator's name, its keys, its position in the keys, 1 if a normally distributed value is cached, and
+# the cached value.
 NumpyState = tuple[str, "npt.NDArray[np.uint32]", int, int, float]
 
 
@@ -40,7 +38,7 @@ class RandomState(NamedTuple):
 
     @classmethod
     def now(cls) -> RandomState:
-        """Return the present states. Takes a few microseconds."""
+        """Return the present states, within a few microseconds."""
         import numpy as np
         import torch
 
@@ -89,16 +87,16 @@ def read_random_states() -> dict[str, Any]:
     import torch
 
     states = RandomState.now().to_json()
-    # To read the state of an unused GPU would create a CUDA context of hundreds of MB.
+    # Reading the state of an unused GPU would create a CUDA context, which takes hundreds of MB.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = _pack(torch.cuda.get_rng_state())
     return states
 
 
 def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | None:
-    """Return the states in the file of `rank`; None if there is no file, as after a change of the world size.
+    """Return the states from the file of `rank`. ValueError if the file is damaged.
 
-    ValueError if the file is damaged.
+    None if there is no file, for example because the checkpoint was written by fewer ranks.
     """
     path = Path(directory) / random_state_name(rank)
     if not path.exists():
@@ -115,9 +113,9 @@ def saved_random_states(directory: str | Path, rank: int) -> dict[str, Any] | No
 
 
 def restore_random_state(directory: str | Path, rank: int) -> bool:
-    """Restore the states from the file of `rank`.
+    """Restore the states from the file of `rank`, and return True; return False if there is no file.
 
-    Return False if there is no file; ValueError if it is damaged.
+    ValueError if the file is damaged.
     """
     import torch
 
@@ -127,7 +125,7 @@ def restore_random_state(directory: str | Path, rank: int) -> bool:
     try:
         RandomState.from_json(states).set()
         if "cuda" in states and torch.cuda.is_available():
-            # If no CUDA context exists, torch delays the call until there is one.
+            # If there is no CUDA context yet, torch delays this call until the context is created.
             torch.cuda.set_rng_state(_unpack(states["cuda"]))
     except _DAMAGED as error:
         path = Path(directory) / random_state_name(rank)

@@ -17,10 +17,10 @@ _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSO
 
 
 def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str = "a regular file") -> bytes:
-    """Read a regular file, following links. Never waits, not even for a FIFO without a writer.
+    """Read a regular file. Links are followed. A FIFO is refused without waiting for its writer.
 
-    what: what is expected there, for the message ("a chat template"). ValueError, which names the path, if
-    the file is not regular, larger than `max_bytes`, or not readable.
+    what: the expected kind of file, for the message ("a chat template"). ValueError, with the path, if the
+    file is not regular, is larger than `max_bytes`, or cannot be read.
     """
     with open_regular(path, what) as file:
         size = os.fstat(file.fileno()).st_size
@@ -32,7 +32,10 @@ def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str
 
 
 def open_regular(path: str | Path, what: str = "a regular file") -> BufferedReader:
-    """Open a regular file for reading. ValueError as in `read_regular`, and for a Git LFS pointer."""
+    """Open a regular file for reading.
+
+    ValueError if the file is not regular, cannot be read, or is a Git LFS pointer.
+    """
     descriptor = open_descriptor(path, f"expected {what}, cannot be read")
     try:
         mode = os.fstat(descriptor).st_mode
@@ -48,10 +51,10 @@ def open_regular(path: str | Path, what: str = "a regular file") -> BufferedRead
 def open_descriptor(path: str | Path, problem: str) -> int:
     """Open any file for reading, without waiting for the writer of a FIFO.
 
-    problem: text for the message of the ValueError if the file cannot be opened.
+    problem: text for the ValueError's message if the file cannot be opened.
     """
     try:
-        # fails for a socket and for a missing file
+        # This raises OSError for a socket and for a missing file.
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {problem}: {_reason(error)}") from None
@@ -62,7 +65,7 @@ def _reason(error: Exception) -> str:
 
 
 def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular file") -> None:
-    """Raise ValueError if the open regular file contains a Git LFS pointer. descriptor: the open file.
+    """Raise ValueError if a regular file is a Git LFS pointer. descriptor: the open file.
 
     A repository that was cloned without Git LFS has such small text files in place of its large files.
     """
@@ -70,7 +73,7 @@ def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular f
     try:
         start = os.pread(descriptor, len(_POINTER), 0) if is_small else b""
     except OSError:
-        return  # the reader reports the error
+        return  # the caller reports the error when it reads the file
     if start == _POINTER:
         raise ValueError(
             f"{path}: expected {what}, got a Git-LFS pointer, in the place of the file itself; run `git lfs "
@@ -79,7 +82,10 @@ def check_no_pointer(descriptor: int, path: str | Path, what: str = "a regular f
 
 
 def check_regular(path: str | Path, what: str = "a regular file") -> None:
-    """Raise ValueError as in `open_regular`. Used for a file that another library will read."""
+    """Raise ValueError if `path` is not a regular file, is missing, or is a Git LFS pointer.
+
+    Used for files that another library will read.
+    """
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
@@ -93,10 +99,8 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
 def file_inside(directory: str | Path, name: str) -> Path | None:
     """Return the path of the file `name` in a model directory; None if there is no such file.
 
-    name: may contain folders.
-
-    A link may lead to a file inside the directory or, in the Hugging Face cache, into the `blobs` of the same
-    repository. ValueError for any other link, and for a link to a file that does not exist.
+    name: may contain folders. A link may lead to a file inside the directory or, in the Hugging Face cache,
+    into the `blobs` of the same repository. ValueError for any other link, and for a link to a missing file.
     """
     from fastsft import _C
 
@@ -113,7 +117,7 @@ def file_inside(directory: str | Path, name: str) -> Path | None:
 
 
 def check_name(path: str | Path, what: str) -> None:
-    """Raise ValueError if a path is not UTF-8, which the C++ core needs. what: beginning of the message."""
+    """Raise ValueError if a path is not UTF-8, as the C++ core requires. what: begins the message."""
     text = os.fspath(path)
     try:
         text.encode()
@@ -136,7 +140,7 @@ def _is_read_wrongly(text: str) -> bool:
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind of a file that is not regular, for messages. mode: st_mode of the file."""
+    """Return the name, for messages, of the kind of a file that is not regular. mode: the file's st_mode."""
     return next((name for test, name in _KINDS if test(mode)), "a device")
 
 
@@ -147,10 +151,10 @@ def read_text(
     *,
     of_user: bool = False,
 ) -> str:
-    """Read a regular file as UTF-8, with newlines as \\n. ValueError as in `read_regular`, and if it is not
-    UTF-8.
+    """Read a regular file as UTF-8, and convert its line breaks to \\n.
 
-    of_user: a user may have written the file with an editor that adds a byte order mark, which is dropped.
+    of_user: a user may have written the file, so a byte order mark, which some editors add, is dropped.
+    ValueError as in `read_regular`, and if the file is not UTF-8.
     """
     content = read_regular(path, max_bytes, what)
     try:
@@ -162,9 +166,9 @@ def read_text(
 
 
 def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: bool = False) -> Any:
-    """Read the value of a JSON file. of_user: as in `read_text`.
+    """Read the value of a JSON file. of_user: see `read_text`.
 
-    ValueError as in `read_text`, for invalid or too deeply nested JSON, and for a string with a lone
+    ValueError as in `read_text`, if the JSON is invalid or nested too deeply, and if a string has a lone
     surrogate.
     """
     text = read_text(path, max_bytes, "a JSON file", of_user=of_user)
@@ -180,7 +184,7 @@ def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: 
 
 
 def read_json_object(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-    """Read a JSON file that contains an object. ValueError as in `read_json`, and for any other value."""
+    """Read a JSON object from a file. ValueError as in `read_json`, and if the value is not an object."""
     content = read_json(path, max_bytes)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")

@@ -1,8 +1,7 @@
-"""Remove the working directory from Python's module search path, since it may have been downloaded from a
-stranger.
+"""Remove the working directory from Python's module search path, because its files may not be trusted.
 
-Every program of fastsft imports this module first. It imports only modules that Python has loaded at its
-start, because any other import (even of `__future__`) would look in the working directory.
+Every program of fastsft imports this module first. This module imports only modules that Python loads at its
+start, because any other import (even that of `__future__`) would search the working directory.
 """
 
 import os
@@ -12,7 +11,7 @@ import sys
 def leave_working_directory() -> None:
     """Remove the working directory from sys.path, unless PYTHONPATH names it.
 
-    `python -m` and an empty entry in PYTHONPATH add it to sys.path.
+    `python -m` and an empty entry in PYTHONPATH add the working directory to sys.path.
     """
     here = _directory("")
     named = {_directory(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
@@ -21,7 +20,7 @@ def leave_working_directory() -> None:
         if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
             del sys.path[0]  # the entry that `python -m` added; the entry from PYTHONPATH stays
     places = [_directory(entry) for entry in sys.path]
-    # entries from the standard library on are kept, since they are installed packages
+    # Entries from the standard library on are kept, because they contain installed packages.
     standard = _directory(os.path.dirname(os.__file__))
     library = places.index(standard) if standard in places else len(places)
     kept = [entry for entry, place in zip(sys.path[:library], places, strict=False) if place != here]
@@ -29,9 +28,7 @@ def leave_working_directory() -> None:
 
 
 def is_program() -> bool:
-    """True if this process was started as a program of fastsft: `python -m fastsft.train`, `fastsft
-    inspect`.
-    """
+    """True if this process runs a program of fastsft, such as `python -m fastsft.train` or `fastsft args`."""
     if os.path.basename(sys.argv[0]) == "fastsft":
         return True
     if sys.argv[0] != "-m":
@@ -45,14 +42,14 @@ def is_program() -> bool:
 
 
 def python_command(module: str) -> list[str]:
-    """Return the command `python -P -m <module>`, which leaves the working directory off the search path."""
+    """Return the command `python -P -m <module>`; -P keeps the working directory off the search path."""
     return [sys.executable, "-P", "-m", module]
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment for a child process, with a PYTHONPATH from which it imports the same fastsft.
+    """Return the environment for a child process, with a PYTHONPATH that begins with this fastsft's folder.
 
-    Empty entries of PYTHONPATH, which mean the working directory, are dropped.
+    Empty entries of PYTHONPATH, which stand for the working directory, are dropped.
     """
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,7 +1,7 @@
 """Print to the standard streams without ever failing, and make untrusted text safe for a terminal.
 
-If a reader is gone, a disk is full or a descriptor is closed, printed lines are lost and nothing is raised,
-so that output never ends a run.
+If the reader is gone, the disk is full or the descriptor is closed, printed lines are lost and no error is
+raised. Output therefore never ends a run.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _PATIENCE_S = 1.0  # seconds to wait for a full non-blocking pipe
 
 
 def occupy_closed() -> None:
-    """Open /dev/null for each standard descriptor that this process was started without.
+    """Open /dev/null for each standard descriptor that was closed when this process started.
 
-    Otherwise the next file that is opened would get the descriptor's number, and C++ would print into that
-    file.
+    Otherwise the next opened file would get the descriptor's number, and C++ code would print into that file.
     """
     for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
         if stream is None and not _is_open(number):
@@ -37,10 +36,9 @@ def occupy_closed() -> None:
 
 
 def make_best_effort() -> None:
-    """Replace sys.stdout and sys.stderr by streams that raise nothing.
+    """Replace sys.stdout and sys.stderr by streams that never raise.
 
-    Streams that other code has set are kept.
-    """
+    Streams that other code has set are kept."""
     occupy_closed()
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
@@ -82,7 +80,7 @@ class Outlet(io.FileIO):
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """Print a line and flush; errors are ignored, also those of a stream that other code has set."""
+    """Print a line and flush. Errors are ignored, even if other code has set the stream."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream is None:
         return
@@ -102,10 +100,9 @@ _JOINER = "\u200d"  # zero-width joiner, which joins emoji
 
 
 def visible(text: str, *, keep: str = "\n\t", escape: str = "") -> str:
-    """Return `text` with control, format and unassigned characters written as escapes, except those in
-    `keep`.
+    """Return `text` with control, format and unassigned characters written as escapes.
 
-    escape: other characters that are written as escapes.
+    keep: characters that are never escaped. escape: further characters that are escaped.
     """
     return "".join(c if c in keep or (c not in escape and _is_harmless(c)) else _escaped(c) for c in text)
 
@@ -116,7 +113,7 @@ def one_line(text: str) -> str:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Wrap long lines between words if `stream` is a terminal. Words and lines of tables are not broken."""
+    """Wrap long lines between words if `stream` is a terminal. Table rows are not wrapped."""
     width = None if stream is None or stream.closed else terminal_width(stream)
     if width is None:
         return text
@@ -147,10 +144,10 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def has_colour(stream: TextIO, choice: str = "auto") -> bool:
-    """True if output is to be coloured.
+    """True if output should be coloured.
 
-    choice: "always", "never", or "auto", which means on a terminal that can show colours, unless NO_COLOR is
-    set.
+    choice: "always", "never" or "auto". "auto" means colours on a terminal that can show them, unless
+    NO_COLOR is set.
     """
     if choice != "auto":
         return choice == "always"

@@ -10,10 +10,9 @@ from typing import Generic, TypeVar
 
 
 def start_needed(thread: threading.Thread, what: str) -> None:
-    """Start `thread`. Raise _C.ThreadDeniedError (a RuntimeError) if a limit of processes or memory prevents
-    that.
+    """Start `thread`. what: the thread's purpose, for the message.
 
-    what: the thread's purpose, for the message.
+    Raise _C.ThreadDeniedError (a RuntimeError) if a process or memory limit prevents the start.
     """
     try:
         thread.start()
@@ -22,7 +21,7 @@ def start_needed(thread: threading.Thread, what: str) -> None:
 
 
 def denied(what: str, error: RuntimeError) -> Exception:
-    """Return the exception that `start_needed` raises, for a thread that other code failed to start."""
+    """Return the exception of `start_needed` for a thread that other code could not start."""
     from fastsft import _C
 
     return _C.ThreadDeniedError(
@@ -37,9 +36,9 @@ T = TypeVar("T")
 class TimedQueue(Generic[T]):
     """A first-in, first-out queue with one reader and any number of writers.
 
-    queue.SimpleQueue is not used because in CPython 3.11 its `get(timeout=...)` waits forever if the timeout
-    passes before the wait begins, as on a busy machine. queue.Queue is not used because an interrupt can
-    leave its lock taken.
+    It replaces queue.SimpleQueue because in CPython 3.11 its `get(timeout=...)` waits forever if the timeout
+    passes before the wait begins, which happens on a busy machine. It replaces queue.Queue because an
+    interrupt can leave that queue's lock taken.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class TimedQueue(Generic[T]):
         self._wake.acquire()
 
     def put(self, item: T) -> None:
-        """Add `item`, without waiting."""
+        """Add `item` without waiting."""
         self._items.append(item)
         try:
             self._wake.release()
@@ -58,7 +57,7 @@ class TimedQueue(Generic[T]):
     def get(self, timeout: float | None = None) -> T:
         """Remove and return the first item.
 
-        queue.Empty after `timeout` seconds without an item; None waits forever.
+        timeout: the longest wait in seconds, after which queue.Empty is raised; None: no limit.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:

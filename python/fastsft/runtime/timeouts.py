@@ -12,7 +12,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 def parse_timeouts(text: str | None) -> dict[str, float]:
-    """Parse a text such as "init=300,step=60" to seconds by phase.
+    """Parse a text such as "init=300,step=60" into a dictionary of seconds by phase.
 
     ValueError for an unknown phase or an invalid number.
     """
@@ -41,13 +41,12 @@ class TimeLimits(Protocol):
 
 
 def phase_limit(args: TimeLimits, phase: str) -> float:
-    """Return the seconds that `phase` may take without progress; 0 means no limit, the default for a single
-    rank.
-    """
+    """Return the seconds that `phase` may take without progress; 0: no limit, as for a single rank."""
     given = parse_timeouts(args.phase_timeouts)
     if phase in given:
         return given[phase]
-    # The default is longer than --ddp_timeout, so that a collective ends first, with a more precise message.
+    # The default is longer than --ddp_timeout, so that a stuck collective fails first: its message is more
+    # precise.
     return args.ddp_timeout + 30.0 if args.world_size > 1 else 0.0
 
 
@@ -67,7 +66,7 @@ def deadline(args: TimeLimits, name: str) -> Iterator[None]:
 
 
 def note_progress() -> None:
-    """Restart the time limit of the present phase, and call the listeners of `heard_by`."""
+    """Restart the present phase's time limit, and call the listeners that `heard_by` has registered."""
     from fastsft import _C
 
     _C.note_progress()

@@ -1,8 +1,8 @@
-"""Read files of torch.save as data: tensors mapped from the file, numbers, texts and containers.
+"""Read torch.save files as data: memory-mapped tensors, numbers, texts and containers.
 
-`torch.load` hands TorchScript archives to torch.jit.load, whose code runs, and with `weights_only=True` calls
-every class that some package has marked as safe. This reader takes torch.save's zip format only, and makes
-tensors itself.
+`torch.load` passes TorchScript archives to torch.jit.load, which runs code from the archive. Even with
+`weights_only=True` it calls every class that a package has marked as safe. This reader supports only
+torch.save's zip format, and makes the tensors itself.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MOST_REPEATED = 1 << 20
 def read_archive(
     path: str | Path, names: Names | None = None, begin: int = 0, length: int | None = None
 ) -> Any:
-    """Read the object of a torch.save file; its tensors are mapped and on the CPU.
+    """Read the object in a torch.save file. Its tensors are on the CPU and mapped from the file.
 
-    names: returns Makers and values for names other than those of tensors. begin, length: position of the
-    archive in the file, in bytes. ValueError, without the path, for any other file, before anything in it has
-    run.
+    names: returns the Makers and values for names that tensors do not need; see `read_pickle`. begin, length:
+    position of the archive in the file, in bytes. ValueError, without the path, if the file is anything else;
+    none of its code has run by then.
     """
     with open_regular(path, "a file of torch.save") as file:
         size = os.fstat(file.fileno()).st_size
@@ -66,7 +66,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 class _Part(RawIOBase):
-    """A part of a file as a file. A single read is bounded by the largest zip directory."""
+    """A part of a file, as a file object. most: the most bytes that a single read may request."""
 
     def __init__(self, file: BinaryIO, begin: int, length: int) -> None:
         self._file, self._begin, self._length, self._at = file, begin, length, 0
@@ -100,7 +100,7 @@ class _Part(RawIOBase):
 
 
 class _Records:
-    """An archive's records: stored uncompressed, each name once."""
+    """The records of an archive. They must be uncompressed, and their names must be unique."""
 
     def __init__(self, part: _Part) -> None:
         self._part = part
@@ -115,7 +115,7 @@ class _Records:
             raise PlainPickleError("it is a TorchScript archive, which holds code")
 
     def place(self, name: str) -> tuple[int, int]:
-        """Return the offset of a record's bytes in the archive, and their number."""
+        """Return the offset of a record's content in the archive, and its size, both in bytes."""
         info = self._infos.get(name)
         if info is None:
             raise PlainPickleError(f"it has no record {name[:200]!r}")
@@ -139,7 +139,7 @@ class _Records:
         return begin, info.file_size
 
     def content(self, name: str, most: int, default: bytes | None = None) -> bytes:
-        """Return the bytes of a record of at most `most` bytes."""
+        """Return a record's bytes, at most `most`. default: the result if there is no such record."""
         if default is not None and name not in self._infos:
             return default
         begin, size = self.place(name)
@@ -151,20 +151,20 @@ class _Records:
 
 @dataclass
 class _Storage:
-    """A storage's bytes. dtype: of its elements; None if each tensor names its own."""
+    """The bytes of a storage. dtype: the dtype of its elements; None if each tensor names its own dtype."""
 
     data: torch.UntypedStorage
     dtype: torch.dtype | None
 
     def aligned(self, itemsize: int) -> torch.UntypedStorage:
-        """Return the bytes at a multiple of `itemsize`, copied once if the archive does not align records."""
+        """Return the bytes at a multiple of `itemsize` in memory. Unaligned bytes are copied once."""
         if self.data.data_ptr() % itemsize:
             self.data = self.data.clone()  # type: ignore[no-untyped-call]
         return self.data
 
 
 class _Storages:
-    """An archive's storages, mapped privately: writes to a tensor never reach the file."""
+    """The storages of an archive. The mapping is private, so writes to a tensor never reach the file."""
 
     def __init__(self, path: str | Path, file_size: int, begin: int, records: _Records) -> None:
         self._path, self._file_size, self._begin, self._records = path, file_size, begin, records
@@ -176,7 +176,7 @@ class _Storages:
         return lambda name: (None if more is None else more(name)) or own.get(name)
 
     def storage(self, identity: object) -> object:
-        """Map the storage of a persistent id: ("storage", kind, key, location, number of elements)."""
+        """Return the mapped storage for a persistent id ("storage", kind, key, location, element count)."""
         import torch
 
         match identity:
@@ -214,7 +214,7 @@ _STORAGE_KINDS = {
 
 @cache
 def tensor_names() -> dict[str, object]:
-    """Return the names in pickles of tensors, with their Makers and values."""
+    """Return the Makers and values for all names that pickled tensors need, by name."""
     import torch
 
     dtypes = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -254,7 +254,7 @@ def _counter(counts: object = None) -> object:
 
 
 def _latin(text: object, encoding: object) -> bytes:
-    """Return the bytes that protocol 2 writes as text."""
+    """Return the bytes that pickle protocol 2 has written as Latin-1 text."""
     if not isinstance(text, str) or encoding != "latin1":
         raise PlainPickleError("bytes are not written as Latin-1")
     return text.encode("latin1")
@@ -279,14 +279,17 @@ _PLAIN_CLASS = object()
 
 
 def _tensor_with_attributes(make: object, kind: object, arguments: object, _: object) -> object:
-    """Make a tensor to which Python has given attributes; they are dropped."""
+    """Make a tensor that was saved with Python attributes. The attributes are dropped."""
     if kind is not _PLAIN_CLASS or not isinstance(make, Maker):
         raise PlainPickleError("a tensor is of a class that is not torch's own")
     return _parameter(make(arguments))
 
 
 def _tensor(storage: object, offset: object, size: object, stride: object, *rest: object) -> torch.Tensor:
-    """Make a tensor; `offset` and `stride` in elements. Gradient flag, hooks and metadata are dropped."""
+    """Make a tensor. Its gradient flag, hooks and metadata are dropped.
+
+    offset, stride: in elements.
+    """
     if not isinstance(storage, _Storage) or storage.dtype is None:
         raise PlainPickleError("a tensor has no storage of a known type")
     _check_values(rest)
@@ -297,7 +300,7 @@ def _typed_tensor(
     storage: object, offset: object, size: object, stride: object, _: object, __: object, dtype: object,
     *rest: object,
 ) -> torch.Tensor:  # fmt: skip
-    """Make a tensor that names its own dtype, such as float8 or an unsigned integer."""
+    """Make a tensor whose dtype, such as float8 or uint16, is not that of its storage."""
     import torch
 
     if not isinstance(storage, _Storage) or not isinstance(dtype, torch.dtype):
@@ -307,7 +310,7 @@ def _typed_tensor(
 
 
 def _check_values(rest: tuple[object, ...]) -> None:
-    """Refuse a conjugated or negated view of a storage."""
+    """Raise PlainPickleError if the tensor is a conjugated or negated view of its storage."""
     if any(isinstance(item, dict) and ("conj" in item or "neg" in item) for item in rest):
         raise PlainPickleError("a tensor is a conjugated or negated view; save its resolved values")
 
@@ -325,7 +328,7 @@ def _view(storage: _Storage, dtype: torch.dtype, offset: Any, size: Any, stride:
     count = math.prod(size)
     held = storage.data.nbytes() // dtype.itemsize
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    # Bound expanded dimensions: a copy of such a tensor could have any size.
+    # An expanded dimension (stride 0) takes no storage, so a copy of the tensor could have any size.
     if count and (count > max(held, _MOST_REPEATED) or last >= held):
         raise PlainPickleError(
             f"a tensor of size {list(size)[:8]} needs {max(count, last + 1)} elements, its storage has {held}"

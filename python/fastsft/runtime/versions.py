@@ -6,24 +6,23 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 # First and last minor release of torch with which the extension builds; cmake/FastsftTorch.cmake reads both
-# lines. If none is installed, pip builds with TORCH_ISOLATED, on which the whole suite runs.
+# lines. If no torch is installed, pip builds with TORCH_ISOLATED, with which all tests are run.
 TORCH_FIRST = "2.11"
 TORCH_LAST = "2.15"
 TORCH_ISOLATED = "2.11"
 
-# Functions of libraries that wrap the methods of a class when it is defined, by module and name. `strict`
-# checks the fields of configurations since transformers 5.
+# Library functions, by module and name, that wrap the methods of a class when the class is defined. Since
+# transformers 5, `strict` checks the fields of configurations.
 WRAPPED_BY_BASES = {
     ("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__"),
     ("huggingface_hub.dataclasses", "strict"),
 }
 
-# Where torch keeps the Python kernels that it registers for its own operations: the module, and the name of
-# the dictionary, whose keys are (operation, key) in torch 2.13 and 2.14, and (namespace, operation, key)
-# since 2.15.
+# The dictionary of the Python kernels that torch registers for its own operations: module, and name in torch
+# 2.13 and 2.14 (keys: operation, dispatch key) or since 2.15 (keys: namespace, operation, dispatch key).
 KERNELS_OF_TORCH = ("torch._native.registry", ("_aten_override_libs", "_override_libs"))
 
-# Functions, by module, whose code objects torch renames since 2.15 after the context manager that they enter.
+# Functions, by module, whose code objects torch >= 2.15 renames after the context manager that they enter.
 RENAMED_CODE = {
     "torch.utils._contextlib": (
         "context_decorator.<locals>.decorate_context",
@@ -31,7 +30,7 @@ RENAMED_CODE = {
     )
 }
 
-# Standard modules whose functions become methods of a dataclass; reprlib provides __repr__ since Python 3.13.
+# Modules of Python whose functions become methods of dataclasses. Since Python 3.13, reprlib has __repr__.
 MODULES_OF_DATACLASSES = ("dataclasses", "reprlib")
 
 
@@ -61,7 +60,7 @@ def torch_requirement() -> str:
 
 
 def torch_problem(version: str) -> str | None:
-    """Return an error message if a release of torch is not supported; else None."""
+    """Return an error message if the torch release `version` is not supported; otherwise None."""
     first, last, installed = (_numbers(release) for release in (TORCH_FIRST, TORCH_LAST, version))
     if installed is not None and first is not None and last is not None and first <= installed <= last:
         return None

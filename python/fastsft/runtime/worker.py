@@ -1,8 +1,7 @@
-"""Run processes that handle untrusted files, in which Python finds only the standard library and named
-packages.
+"""Run processes that read untrusted files. They can import only the standard library and named packages.
 
-Such a process limits its own memory and time before it reads anything. `Worker` starts it and owns the pipes
-to it. `Deadline` ends the wait for a process that stays too long in one operation.
+Such a process limits its own memory and time before it reads any input. `Worker` starts the process and owns
+its pipes. `Deadline` ends the wait for a process that takes too long for an answer.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-# Without the module `site`, installed packages are not on the search path, and .pth files and sitecustomize
-# do not run.
+# -S: without the module `site`, installed packages are not on the search path, and neither .pth files nor
+# sitecustomize run.
 _OPTIONS = ("-P", "-s", "-S")
 _START = "import runpy, sys; sys.path += sys.argv[1:]; runpy.run_module({module!r}, run_name='__main__')"
-_SHORTEST_WAIT = 0.05  # seconds between two readings of a worker's processor time
+_SHORTEST_WAIT = 0.05  # least seconds between two readings of a worker's processor time
 _AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
 
 
 class Deadline:
     """The time limits for one answer; both begin at the first wait.
 
-    computing: seconds of processor time. clock: seconds of wall time. Processor time limits the work, so that
-    a busy machine does not shorten it; wall time is the outer bound.
+    computing: seconds of processor time. clock: seconds of wall-clock time. The work is limited by processor
+    time, so that a busy machine leaves it as much time as an idle one; wall-clock time is the outer bound.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], computing: float, clock: float) -> None:
@@ -40,9 +39,7 @@ class Deadline:
         self._left, self._end = computing, math.inf
 
     def milliseconds(self) -> float:
-        """Return the milliseconds before which the deadline cannot be over, since a worker has only one
-        thread.
-        """
+        """Return the milliseconds for which the deadline surely lasts: a worker has only a single thread."""
         if self._began is None:
             self._began, self._end = self._computed(), time.monotonic() + self._clock
         return 1000 * max(min(self._left, self._end - time.monotonic()), _SHORTEST_WAIT)
@@ -57,11 +54,11 @@ class Deadline:
 
 
 class Worker:
-    """A running process, with pipes to it.
+    """A running process and the pipes to it.
 
-    module: the module of fastsft that the process runs; it imports only `packages` and the standard library.
-    variables: environment variables to add. stdin: a file that the process reads instead of the data of
-    `send`. stderr: as in subprocess.Popen. ValueError if a package is not installed.
+    module: the module of fastsft that the process runs. The process can import only `packages` and the
+    standard library. variables: environment variables to add. stdin: a file that the process reads instead
+    of the data from `send`. stderr: as in subprocess.Popen. ValueError if a package is not installed.
     """
 
     def __init__(
@@ -87,7 +84,7 @@ class Worker:
         self._unsent = memoryview(bytes(self._unsent) + data)
 
     def receive(self, size: int, deadline: Deadline | None = None) -> bytes:
-        """Read `size` bytes, or fewer if the output ends. TimeoutError after the deadline."""
+        """Read `size` bytes, or fewer if the process's output ends. TimeoutError after the deadline."""
         while len(self._received) < size and self._exchange(deadline):
             pass
         return self._taken(size)
@@ -102,7 +99,7 @@ class Worker:
         return self._taken(end + 1)[:-1]
 
     def close(self) -> None:
-        """Close the pipes, and kill the process, unless this is a fork of the process that started it."""
+        """Close the pipes and kill the process. A fork of the parent process only closes the pipes."""
         if self._owner == os.getpid():
             self.process.kill()
             self.process.wait()
@@ -121,7 +118,7 @@ class Worker:
         return data
 
     def _exchange(self, deadline: Deadline | None) -> bool:
-        """Wait for output of the process and meanwhile send queued data.
+        """Read some output of the process, and send queued data meanwhile.
 
         Return False at the end of the output.
         """
@@ -134,7 +131,7 @@ class Worker:
         return bool(part)
 
     def _is_readable(self, output: int, deadline: Deadline | None) -> bool:
-        """Wait until the process writes or can read; send queued data if it can read.
+        """Wait until the process has written output or can take input; send queued data in the latter case.
 
         Return True if there is output.
         """
@@ -170,11 +167,10 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
 
 
 def isolated_command(module: str, packages: Sequence[str]) -> list[str]:
-    """Return a command that runs a module of fastsft, which can import `packages` and all else in their
-    folders.
+    """Return a command that runs a module of fastsft with a short module search path.
 
-    Run the command with `isolated_environment()`. ValueError, which names the package, if one is not
-    installed.
+    The path has the standard library and the folders that contain fastsft and `packages`. The command must be
+    run with `isolated_environment()`. If a package is not installed, ValueError names it.
     """
     own = str(Path(__file__).resolve().parents[2])
     folders = [own, *(package_folder(name) for name in packages)]
@@ -182,9 +178,7 @@ def isolated_command(module: str, packages: Sequence[str]) -> list[str]:
 
 
 def isolated_environment() -> dict[str, str]:
-    """Return this process's environment without PYTHONPATH and other variables that let Python import or run
-    more.
-    """
+    """Return the environment without PYTHONPATH and other variables that make Python import or run code."""
     hidden = ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONWARNINGS")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 

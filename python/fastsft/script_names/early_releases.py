@@ -1,6 +1,6 @@
 """Functions that only early releases of FastChat's train.py had (v0.1, some until v0.2.26).
 
-They take tokenizers and models of transformers.
+The functions take transformers' tokenizers and models.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DEFAULT_EOS_TOKEN = "</s>"
 DEFAULT_BOS_TOKEN = "</s>"
 DEFAULT_UNK_TOKEN = "</s>"
 
-_ROLES = {"human": "Human", "gpt": "Assistant"}  # default_conversation of v0.1
+_ROLES = {"human": "Human", "gpt": "Assistant"}  # role names in the default_conversation of FastChat v0.1
 _BEGIN, _END = "### ", "\n"
 
 
 def safe_save_model_for_hf_trainer(trainer: Trainer, output_dir: str) -> None:
-    """Gather the whole model on every rank, and save it on rank 0.
+    """Gather the whole model on every rank, and save the model on rank 0.
 
     `trainer_save_model_safe` writes the same weights with less memory, unit by unit.
     """
@@ -83,9 +83,9 @@ def _mask_targets(
 ) -> None:
     """Set the labels of the speaker "human" in `target` ([length], changed in place) to IGNORE_INDEX.
 
-    tokenized_lens, speakers, s_ids: number of tokens, speaker and ids of each sentence. The first sentence
-    begins after `header_len` tokens. A sentence whose ids differ from the target is masked in the same way,
-    with a warning.
+    tokenized_lens, speakers, s_ids: token count, speaker and ids of each sentence. The first sentence begins
+    after `header_len` tokens. If a sentence's ids differ from the target, a warning is logged, and the
+    sentence is treated like the others.
     """
     begin, size = header_len, target.shape[0]
     for length, speaker, ids in zip(tokenized_lens, speakers, s_ids, strict=False):
@@ -102,7 +102,7 @@ def _mask_targets(
 def _add_speaker_and_signal(
     header: str, source: Sequence[dict[str, str]], get_conversation: bool = True
 ) -> str:
-    """Put "### <role>: " before and a newline after each sentence of `source`, in place.
+    """Put "### <role>: " before each sentence of `source` and a newline after it, in place.
 
     Return `header`, followed by the sentences if `get_conversation` is True.
     """

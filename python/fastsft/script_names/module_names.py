@@ -1,9 +1,10 @@
 """Looks up names of FastChat's train module that scripts import, or bind to other values.
 
-`from fastsft.train import torch, Dict, transformers` works as in all releases of FastChat; transformers and
-fastchat are imported only when a script names them. In FastChat, a script can also set `train.preprocess =
-f`, because all functions are in one module. fastsft's functions are in several modules, so they ask `current`
-for the value.
+`from fastsft.train import torch, Dict, transformers` works as in all FastChat releases; transformers and
+fastchat are imported only when a script names them.
+
+In FastChat, all functions are in one module, so a script can replace a function by `train.preprocess = f`.
+fastsft's functions are in several modules; they ask `current` for the replacement.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def is_original(name: str, value: object) -> bool:
         original = look_up(name)
     except ImportError:
         return False
-    # transformers replaces its module object in sys.modules if it is imported again, so files are compared.
+    # If transformers is imported again, the library replaces its module object in sys.modules, so files are
+    # compared instead of module objects.
     if isinstance(value, ModuleType) and isinstance(original, ModuleType):
         return (value.__name__, value.__file__) == (original.__name__, original.__file__)
     return value is original
@@ -79,7 +81,7 @@ def star_names() -> list[str]:
 
 def _is_there(name: str) -> bool:
     package = _HOMES[name][0].split(".")[0]
-    is_gone = name == "get_default_conv_template"  # only in releases before 0.2.9
+    is_gone = name == "get_default_conv_template"  # only FastChat releases before 0.2.9 have this name
     return not is_gone and importlib.util.find_spec(package) is not None
 
 
@@ -127,7 +129,7 @@ def rebound_data_names() -> list[str]:
 
 
 def refuse_unused() -> None:
-    """Raise ValueError if a script replaced a name that FastChat's functions use and fastsft's do not."""
+    """Raise ValueError if a script replaced a name that only FastChat's functions use."""
     for module in _MODULES:
         values = vars(sys.modules.get(module, object))
         for name, value in values.items():

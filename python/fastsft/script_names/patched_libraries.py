@@ -59,11 +59,11 @@ def refuse_patches(*, uses_tokenizer: bool) -> None:
 
 
 def refuse_template() -> None:
-    """Raise ValueError if an imported FastChat's vicuna template differs from the one of fastsft's labels."""
+    """Raise ValueError if the imported FastChat has another vicuna template than fastsft uses for labels."""
     sources = [("conversation.conv_templates['vicuna_v1.1']", _registered_template())]
     adapters = sys.modules.get("fastchat.model.model_adapter")
     chosen = getattr(adapters, "get_conversation_template", None)
-    if chosen is not None:  # a script may have replaced it, or added an adapter
+    if chosen is not None:  # a script may have replaced the function, or added an adapter
         sources.append(("model.model_adapter.get_conversation_template('vicuna')", chosen("vicuna")))
     for source, template in sources:
         if template is not None:
@@ -95,7 +95,10 @@ def refuse_reader() -> None:
 
 
 def _replaced_parts(name: str, owner: object) -> Iterator[tuple[str, object]]:
-    """Yield the name and new value of each replaced part: the class itself, or methods of it or its bases."""
+    """Yield the name and new value of each replaced part:
+
+    the class itself, or its own or inherited methods.
+    """
     if not isinstance(owner, type) or not is_class_of(owner, "transformers"):
         yield name, owner
         return

@@ -26,9 +26,9 @@ _STANDARD_INPUT = "-"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file.
+    """A data file and its weight.
 
-    `weight`: how often its records are used; 0.5 uses half of them, 2 uses each of them twice.
+    weight: how often each record is used; 0.5 uses half of the records, 2 uses each record twice.
     """
 
     path: str
@@ -41,13 +41,13 @@ class DataFile:
 
 
 def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
-    """Return the files that `--data_path` names, such as `a.json,b.jsonl:0.5`, `data/*.jsonl`, or `-` for
-    stdin.
+    """Return the files that `--data_path` names, for example `a.json,b.jsonl:0.5`, `data/*.jsonl` or `-`.
 
-    Items are separated by commas; `:0.5` after an item is its weight. A pattern means the files that match
-    it, sorted by name. A directory means its data files. `hf://datasets/owner/name` means the files of a data
-    set on the hub (hub_files.py). If `spec` or an item is itself the name of a file, commas and colons in it
-    have no meaning.
+    Items are separated by commas. An item is a file, a pattern, a directory with data files, `-` for standard
+    input, or `hf://datasets/owner/name` for a data set on the hub (hub_files.py). `:0.5` after an item is its
+    weight. The files that match a pattern are sorted by name. If `spec` or an item is itself the name of an
+    existing file, commas and colons in it have no special meaning.
+
 
     fetch: download missing files of the hub. ValueError if there is no such file.
     """
@@ -92,9 +92,9 @@ _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-
 def directory_files(path: str) -> list[str]:
     """Return the paths of the data files in a directory, in order.
 
-    If the library datasets has saved the directory, state.json names the files. Otherwise they are all files
-    with the suffix of a data format (.parquet, .arrow, .jsonl, .ndjson, .json, .csv, .tsv, also compressed),
-    sorted by name. ValueError if there are several splits, several formats, or no file.
+    If the library datasets saved the directory, state.json names the files. Otherwise the data files are all
+    files with the suffix of a data format (.parquet, .arrow, .jsonl, .ndjson, .json, .csv, .tsv, also
+    compressed), sorted by name. ValueError if there are several splits, several formats, or no files.
     """
     folder = path.rstrip("/") or "/"
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
@@ -155,8 +155,9 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
 
 
 def _pattern_below(folder: str) -> str | None:
-    """Return a pattern for the data files in a subfolder, preferably those of the training split; None if
-    there are none.
+    """Return a pattern for the data files in a subfolder, preferably for the training split.
+
+    None if there are no such files.
     """
     levels = [glob.glob(os.path.join(glob.escape(folder), *["*"] * depth)) for depth in (2, 3)]
     files = [file for level in levels for file in sorted(level) if data_suffix(file)]

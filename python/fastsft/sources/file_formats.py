@@ -1,6 +1,6 @@
 """Read gzip, Zstandard, CSV, Parquet and Arrow files as streams of JSON.
 
-Files are unpacked while they are read, with limits on memory and on the ratio of expansion.
+Files are decompressed while they are read, with limits on memory and on the expansion ratio.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fastsft.sources.table_program import FIELDS_VARIABLE, STEMS_VARIABLE
 
 _KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json|csv|tsv)(\.gz|\.zst)?$")
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
-_PACKED_BLOCK = 1 << 9  # bytes to unpack at once; Zstandard makes at most 16 MiB of them
-_MAX_WINDOW = 1 << 27  # the most bytes of Zstandard's window, as in its own command
+_PACKED_BLOCK = 1 << 9  # compressed bytes per call; Zstandard expands them to at most 16 MiB
+_MAX_WINDOW = 1 << 27  # the largest Zstandard window in bytes, as in the command zstd
 # The most unpacked bytes per packed byte. gzip can reach 1032; real conversations have a ratio of about ten.
 MOST_RATIO = 2000
-ALWAYS_ALLOWED = 1 << 28  # unpacked bytes that are allowed whatever the ratio
+ALWAYS_ALLOWED = 1 << 28  # unpacked bytes that are allowed at any ratio
 
 
 def data_suffix(name: str) -> str | None:
@@ -36,7 +36,10 @@ def data_suffix(name: str) -> str | None:
 
 
 def tell_rest(path: str, names: Iterable[str]) -> None:
-    """Warn about files that are not read because they are not data files. names: their names."""
+    """Warn about files that are not read because they are not data files.
+
+    path: the directory, for the message. names: the names of the files.
+    """
     rest = [name for name in names if name not in NOT_DATA and not name.lower().startswith("readme")]
     if rest:
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
@@ -44,9 +47,9 @@ def tell_rest(path: str, names: Iterable[str]) -> None:
 
 
 class ExpansionLimit:
-    """Counts unpacked bytes, and raises ValueError if there are more than MOST_RATIO times the packed bytes.
+    """The limit of a file's unpacked size: MOST_RATIO times the packed size, but at least ALWAYS_ALLOWED.
 
-    packed: function that returns the number of packed bytes read so far.
+    packed: returns the number of packed bytes that have been read so far.
     """
 
     def __init__(self, name: str, packed: Callable[[], int]) -> None:
@@ -54,7 +57,7 @@ class ExpansionLimit:
         self._unpacked = 0
 
     def count(self, size: int) -> None:
-        """Add `size` unpacked bytes. ValueError if there are too many."""
+        """Add `size` unpacked bytes. ValueError if the sum exceeds the limit."""
         self._unpacked += size
         if self._unpacked > max(ALWAYS_ALLOWED, MOST_RATIO * self._packed()):
             raise ValueError(
@@ -81,7 +84,7 @@ class GzipStream:
 class ZstandardStream:
     """The content of a file of Zstandard frames.
 
-    The library's own reader is not used because it ignores a truncated end.
+    The stream reader of the library zstandard is not used because it does not report a truncated file.
     """
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
@@ -122,13 +125,13 @@ class _Counted:
 
 _NAME = re.compile(r"\.(csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _TRUTHS = {"true": True, "false": False}
-_OF_TRUTHS = "label"  # a field of preference data whose values are true or false
+_OF_TRUTHS = "label"  # a field of preference data with the values true and false
 _NAMED = 20  # the most columns that a message names
-_MOST_OF_A_CELL = (1 << 32) - 1  # characters, the limit of a record; Python's default is 131,072
+_MOST_OF_A_CELL = (1 << 32) - 1  # most characters of a cell, as of a record; Python's default is 131,072
 
 
 def is_csv_name(name: str) -> bool:
-    """True if the file name is that of a CSV file, which cannot be recognised by its content."""
+    """True if a file has the name of a CSV file. CSV cannot be recognised by its content."""
     return _NAME.search(name) is not None
 
 
@@ -137,16 +140,16 @@ class _LongRowError(Exception):
 
 
 class CsvLines:
-    """The rows of a CSV file as JSON lines. Quoting is that of Python's module csv.
+    """The rows of a CSV file as JSON lines. Quotes are parsed by Python's module csv.
 
-    Fields are separated by commas; in a .tsv file by tabs; and by tabs or semicolons if the header has no
-    comma. A column without a name, such as the index of pandas, is skipped. Values are texts. Exceptions are
-    true and false in the column `label`, and in columns such as `train` that tell whether a record is
-    learned, where an empty cell is null.
+    The separator is a tab in a .tsv file, and otherwise the first of comma, tab and semicolon that the header
+    contains. A column without a name, such as the index of pandas, is skipped. Cells become texts, except
+    that true and false become JSON values in the column `label` and in columns such as `train`, which tell
+    whether a record is learned. An empty cell of the latter columns becomes null.
 
-    limit: the most characters of a row. ValueError, which names the line, for text that is not UTF-8, a row
-    with more or fewer fields than the header, an unclosed quote, a duplicate name in the header, and a row or
-    header longer than `limit`.
+    limit: the most characters of a row. ValueError, with the line number, if the text is not UTF-8, a row has
+    more or fewer fields than the header, a quote is not closed, a name in the header is duplicate, or a row
+    or the header is longer than `limit`.
     """
 
     def __init__(self, raw: Stream, name: str, limit: int = _MOST_OF_A_CELL) -> None:
@@ -155,12 +158,12 @@ class CsvLines:
         self._lines = JsonLines(self._records())
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes; none at the end."""
+        """Return at most `size` bytes; b"" at the end."""
         return self._lines.read(size)
 
     def _records(self) -> Iterator[dict[str, str | bool | None]]:
         csv.field_size_limit(max(csv.field_size_limit(), _MOST_OF_A_CELL))
-        line = 1  # line on which the present row begins
+        line = 1  # the line on which the present row begins
         try:
             first = self._line().removeprefix("\ufeff")
             lines = iter(self._line, "")
@@ -190,7 +193,7 @@ class CsvLines:
     def _line(self) -> str:
         """Return the next line of the file; "" at the end.
 
-        _LongRowError if the present row is longer than the limit.
+        _LongRowError if the present row, which may have several lines, is longer than the limit.
         """
         line = self._text.readline(self._limit - self._row_length + 1)
         self._row_length += len(line)
@@ -233,11 +236,11 @@ class Stream(Protocol):
     """A source of bytes that are read in blocks."""
 
     def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes; none at the end."""
+        """Return at most `size` bytes; b"" at the end."""
 
 
 class _Raw(io.RawIOBase):
-    """A Stream as a raw file, for the classes of `io`."""
+    """A raw file that reads from a Stream, for the classes of `io`."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -251,26 +254,27 @@ class _Raw(io.RawIOBase):
         return len(block)
 
 
-# Fields by which the C++ core recognises preference data, which it refuses.
+# The fields by which the C++ core recognises preference data, in order to refuse it.
 _OF_PREFERENCE = ("chosen", "rejected", "label")
-# Limits of threads and memory pools in the worker process, because they count towards its memory limit.
+# Settings with which the worker process uses few threads and memory pools, since these count towards its
+# memory limit.
 _SMALL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
           "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "2"}  # fmt: skip
 
 
 def is_table(start: bytes) -> bool:
-    """True if a file is Parquet, or Arrow: a file, or a stream, which the library datasets saves.
+    """True if a file has the format Parquet or Arrow, either Arrow's file format or its stream format.
 
-    start: the first four bytes.
+    start: the file's first four bytes.
     """
     return start in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff")
 
 
 class TableLines:
-    """The records of a Parquet or Arrow file as JSON lines, which a process with a memory limit reads.
+    """The records of a Parquet or Arrow file as JSON lines. A process with a memory limit reads the file.
 
-    The process is started by the first read. raw: the file, which must be seekable. ValueError if it is not,
-    or if pyarrow is not installed.
+    The first call of `read` starts the process. raw: the file, which must be seekable. ValueError if the file
+    is not seekable, or if pyarrow is not installed.
     """
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
@@ -288,7 +292,7 @@ class TableLines:
     def read(self, size: int) -> bytes:
         """Return at most `size` bytes; b"" at the end.
 
-        OSError, which tells the reason, if the file cannot be read.
+        OSError, with the reason, if the file cannot be read.
         """
         worker = self._worker or self._start()
         block = worker.receive(size)
@@ -302,7 +306,7 @@ class TableLines:
         return block
 
     def close(self) -> None:
-        """End the process, if it runs."""
+        """End the process if it is running."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
@@ -324,8 +328,9 @@ class TableLines:
 
 
 def _fields() -> dict[str, str]:
-    """Return the environment variables that name the columns to read: fields of data formats and of
-    preference data.
+    """Return environment variables with the names of the columns to read.
+
+    These are the fields of all data formats and of preference data, and the names that may exclude a record.
     """
     from fastsft import _C
 

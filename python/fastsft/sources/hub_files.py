@@ -1,8 +1,7 @@
-"""Download the files of a data set, `hf://datasets/owner/name[@revision][/path]`, to the cache of
-huggingface_hub.
+"""Download hub data sets, `hf://datasets/owner/name[@revision][/path]`, to the cache of huggingface_hub.
 
-A cached snapshot does not show whether it is complete. The folder `fastsft` next to the snapshots therefore
-has the list of files of each commit (`COMMIT.json`), and the commit of each revision when it was last read
+A cached snapshot does not show whether it is complete. Therefore the folder `fastsft` next to the snapshots
+records the file names of each commit (`COMMIT.json`), and the commit of each revision at its last download
 (`revisions/REVISION`).
 """
 
@@ -38,16 +37,16 @@ _MOST_CARD_BYTES = 1 << 20
 
 
 def is_hub_path(path: str) -> bool:
-    """True for a path that begins with hf://."""
+    """True if `path` begins with hf://."""
     return path.startswith("hf://")
 
 
 def fetch_hub_files(path: str, fetch: bool = True) -> list[str]:
-    """Return the cached paths of the data files that `path` names, by the rules of hub_splits.py.
+    """Return the cached paths of the data files that `path` names by the rules of hub_splits.py.
 
-    fetch: ask the hub, and download missing files. If it is False, or if the hub does not answer, a complete
-    copy in the cache is used. The hub is asked only once per process, so that a branch stays at the same
-    commit. ValueError, with a message of one line, if files are missing.
+    fetch: ask the hub, and download missing files. If `fetch` is False, or if the hub does not answer, a
+    complete copy in the cache is used. The hub is asked only once per process, so that a branch stays at the
+    same commit. ValueError, with a message of one line, if files are missing.
     """
     match = _PATH.fullmatch(path)
     revision = unquote(match[2] or "") if match else ""
@@ -68,7 +67,7 @@ def _files(name: str, revision: str, path: str, fetch: bool) -> tuple[str, ...]:
     try:
         utils.validate_repo_id(name)
         listing = repository.ask() if fetch else None
-    except Exception as error:  # errors of requests or httpx, depending on the release of huggingface_hub
+    except Exception as error:  # huggingface_hub raises errors of requests or httpx, depending on its release
         if not is_unreachable(error):
             if isinstance(error, errors.HfHubHTTPError | errors.HFValidationError):
                 raise ValueError(_reason(error, repository)) from error
@@ -89,9 +88,9 @@ def _downloaded(repository: HubRepository, listing: Listing, path: str) -> tuple
 
 
 def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str, ...]:
-    """Return the paths of the files in the newest complete snapshot.
+    """Return the paths of the data files in the newest snapshot that has all of them.
 
-    asked: the hub was asked and did not answer, which is printed.
+    asked: True if the hub was asked and did not answer; a warning then names the snapshot.
     """
     faults, copies = [], repository.copies()
     for listing in copies:
@@ -180,14 +179,14 @@ def _reason(error: Exception, repository: HubRepository) -> str:
 _WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MOST_LIST_BYTES = 256 << 20
-# Errors of the disk with the cache, for which a retry is no help.
+# Errors of the cache's disk. A retry does not help against these errors.
 _OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT,
             errno.ENAMETOOLONG, errno.ENOTDIR, errno.EFBIG)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The names of a commit's files. is_whole: False if only the files that are in the cache are known."""
+    """The file names of a commit. is_whole: False if only the files in the cache are known."""
 
     commit: str
     names: tuple[str, ...]
@@ -208,14 +207,14 @@ class HubRepository:
 
     @property
     def root(self) -> str:
-        """The repository in the form of --data_path."""
+        """The name of the repository as in --data_path."""
         revision = self.revision if self.revision.startswith("refs/") else self.revision.replace("/", "%2F")
         return f"hf://datasets/{self.name}" + (f"@{revision}" if revision else "")
 
     def ask(self) -> Listing:
-        """Ask the hub for the commit and its list of files.
+        """Ask the hub for the revision's commit and its file names.
 
-        Errors of huggingface_hub pass through; ValueError for an invalid commit or path.
+        Errors of huggingface_hub are not caught. ValueError for an invalid commit or file name.
         """
         import huggingface_hub
 
@@ -230,9 +229,9 @@ class HubRepository:
         return Listing(commit, tuple(sorted(names)))
 
     def download(self, listing: Listing, names: Sequence[str]) -> None:
-        """Download the files that the cache lacks. Only one process per machine downloads at a time.
+        """Download the files that the cache lacks. Only a single process per machine downloads at a time.
 
-        ValueError if the download is interrupted or refused; files that are finished stay in the cache.
+        ValueError if the download is interrupted or refused. Files that are complete stay in the cache.
         """
         with self._alone():
             self._write(self._list_of(listing.commit), json.dumps(listing.names))
@@ -243,11 +242,11 @@ class HubRepository:
                 raise ValueError(self._fault(error)) from error
 
     def keep(self, listing: Listing) -> None:
-        """Record the commit of this revision. Called when all files of a run are in the cache."""
+        """Record the commit of this revision. Called once all files of a run are in the cache."""
         self._write(self._commit_of_revision, listing.commit)
 
     def path(self, listing: Listing, name: str) -> str | None:
-        """Return the path of a file in the cache; None if it is not there."""
+        """Return the path of a file in the cache; None if the cache does not have the file."""
         import huggingface_hub
 
         if not is_path(name) or not _COMMIT.fullmatch(listing.commit):
@@ -258,10 +257,10 @@ class HubRepository:
         return cached if isinstance(cached, str) and os.path.isfile(cached) else None
 
     def copies(self) -> list[Listing]:
-        """Return the listings of this revision in the cache: first those on record, then snapshots of other
-        programs.
+        """Return the listings of this revision that the cache has.
 
-        In both groups, the commit that was written last comes first.
+        Commits that fastsft has recorded come before snapshots that other programs have downloaded. In both
+        groups, the commit that was written last comes first.
         """
         reference = self._directory / "refs" / (self.revision or "main")
         written = [path for path in (self._commit_of_revision, reference) if path.is_file()]
@@ -278,7 +277,7 @@ class HubRepository:
     def _fetch(self, listing: Listing, names: Sequence[str]) -> None:
         """Download the files `names`, several at a time.
 
-        The first error is raised without a wait for other downloads.
+        The first error is raised at once, without waiting for the other downloads.
         """
         import huggingface_hub
 
@@ -352,7 +351,7 @@ class HubRepository:
                 replace_file(path, content)
 
     def _listed(self, commit: str) -> Listing:
-        """Return the list of a commit's files on record or, without one, the files in its snapshot."""
+        """Return the recorded file names of a commit or, without a record, the files in its snapshot."""
         with suppress(ValueError):
             names = json.loads(read_regular(self._list_of(commit), _MOST_LIST_BYTES))
             if isinstance(names, list) and all(isinstance(name, str) and is_path(name) for name in names):

@@ -1,9 +1,10 @@
 """Choose the training files of a hub data set by the rules of the library datasets.
 
-The first rule that finds files applies (datasets/data_files.py, MetadataConfigs): configurations in the data
-set's card, README.md; names of the form `data/SPLIT-00000-of-00001.*`; directories named after a split; files
-named after a split; otherwise all files are `train`. As in datasets, files that are not hidden count in this
-search even if they are not data files.
+These rules are tried in order, and the first that finds files applies (datasets/data_files.py,
+MetadataConfigs): configurations in the data set's card (README.md); file names of the form
+`data/SPLIT-00000-of-00001.*`; directories named after a split; files named after a split. If no rule finds
+files, all files belong to the split `train`. As in datasets, all files that are not hidden count, even if
+they are not data files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _EDGE = "[-._ 0-9]"
 _DIRECTORY = {split: re.compile(f"(.*{_EDGE})?({words})({_EDGE}.*)?") for split, words in _KEYWORDS.items()}
 _FILE = {split: re.compile(f"(.*{_EDGE})?({words}){_EDGE}.*") for split, words in _KEYWORDS.items()}
 _IGNORED = frozenset({"README.md", "config.json", "dummy_data.zip", *NOT_DATA})
-# Suffixes by which the library datasets recognises data files.
+# The suffixes by which the library datasets recognises data files.
 _SUFFIXES = frozenset((
     "arrow", "conll", "conllu", "csv", "eval", "geoparquet", "gpq", "h5", "hdf5", "json", "jsonl", "lance",
     "ndjson", "parquet", "tar", "tsfile", "tsv", "xml", "zip",
@@ -35,16 +36,16 @@ _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration of the card.
+    """A configuration in the card of a data set.
 
-    folder: folder of its files, "" for the whole repository. patterns: patterns of file names by split; may
-    be empty. is_default: used if no configuration is named.
+    folder: the folder with its files; "" for the whole repository. patterns: file name patterns by split; may
+    be empty. is_default: True if this configuration is used when the user names none.
     """
 
     folder: str
     patterns: Mapping[str, Sequence[str]]
     is_default: bool
-    ignored: Sequence[str] = ()  # names of fields that change how files are read, which is not supported
+    ignored: Sequence[str] = ()  # names of unsupported fields, which would change how files are read
 
 
 Card = Mapping[str, Configuration]
@@ -54,10 +55,8 @@ Card = Mapping[str, Configuration]
 class Choice:
     """The files to read.
 
-    other_splits: a path or pattern for each split that is not read. rest: files of the split that are not
-    data files.
-
-    is_typed: the user has named a file or a pattern.
+    other_splits: a path or pattern for each split that is not read. rest: files of the chosen split that are
+    not data files. is_typed: True if the user has named a file or a pattern.
     """
 
     files: list[str]
@@ -69,9 +68,8 @@ class Choice:
 def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], Card]) -> Choice:
     """Return the files that `path` names in the repository `root` (`hf://datasets/owner/name`).
 
-    names: all files of the repository. path: a file, pattern, configuration, folder, or "" for the default.
-    card: function that returns the configurations. ValueError if nothing, or more than one choice, fits
-    `path`.
+    names: all files of the repository. path: a file, a pattern, a configuration, a folder, or "" for the
+    default. card: returns the configurations. ValueError if no file or more than one choice fits `path`.
     """
     if path in names:
         return Choice([path], {}, is_typed=True)
@@ -97,16 +95,14 @@ def choose_files(names: Sequence[str], path: str, root: str, card: Callable[[], 
 
 
 def kind_of(name: str) -> str | None:
-    """Return the suffix by which the library datasets recognises a data file, such as .csv.gz; None for other
-    files.
-    """
+    """Return the suffix by which datasets recognises a data file, such as .csv.gz; None for other files."""
     parts = name.rpartition("/")[2].split(".")
     first = next((i for i, part in enumerate(parts) if i and part in _SUFFIXES), None)
     return data_suffix(name) or (None if first is None else "." + ".".join(parts[first:]))
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
-    """Return the splits of a repository, or of a folder in it, that has no configurations."""
+    """Return the splits of a repository or folder without configurations, by the rules of this module."""
     base = f"{folder}/" if folder else ""
     inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
     inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
@@ -126,9 +122,7 @@ def default_splits(names: Iterable[str], folder: str = "") -> Splits:
 
 
 def incomplete_sets(files: Iterable[str]) -> list[str]:
-    """Return a description of each set of numbered files (`-00000-of-00003`) of which some files are
-    missing.
-    """
+    """Return a description of each incomplete set of numbered files (`-00000-of-00003`)."""
     numbers: dict[tuple[str, str], set[str]] = {}
     for match in filter(None, map(_SHARD.match, files)):
         numbers.setdefault((match[1], match[3]), set()).add(match[2])
@@ -148,8 +142,9 @@ def _in_file(split: str, inner: str) -> bool:
 
 
 def _is_shown(name: str, pattern: str) -> bool:
-    """True if the pattern may match the file: it is no description such as README.md, and not hidden, unless
-    the pattern names such files.
+    """True if the pattern may match the file.
+
+    Files such as README.md and hidden files match only if the pattern names such files itself.
     """
     if name.rpartition("/")[2] in _IGNORED - {pattern.rpartition("/")[2]}:
         return False
@@ -192,9 +187,9 @@ def _default_of(card: Card, root: str) -> str:
 
 
 def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
-    """Return the split `train` as the choice.
+    """Return the choice of the split `train`.
 
-    ValueError if there is none, or if its data files are of several formats.
+    ValueError if there is no such split, or if its data files have several formats.
     """
     by_kind: Splits = {}
     for name in splits.get("train", []):
@@ -207,7 +202,7 @@ def _one_split(names: Sequence[str], splits: Splits, root: str) -> Choice:
 
 
 def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[str]) -> str:
-    """Return an error message that tells why no files were chosen, and what could be named instead."""
+    """Return an error message with the reason why no files were chosen, and with paths to name instead."""
     if not names:
         return "it has no files"
     if "train" not in splits:
@@ -233,9 +228,7 @@ def _no_choice(names: Sequence[str], splits: Splits, root: str, kinds: Sequence[
 
 
 def _pattern_of(names: Sequence[str], files: Sequence[str], root: str) -> str:
-    """Return a short pattern that matches exactly `files`, or the first of them if there is no such
-    pattern.
-    """
+    """Return a short pattern that matches exactly `files`; without such a pattern, name the first file."""
     folder = files[0].rpartition("/")[0]
     inside = f"{folder}/" if folder else ""
     shards = re.sub(r"-\d{5}-of-\d{5}.*", "-*", files[0])
@@ -258,10 +251,11 @@ def _listed(names: Sequence[str]) -> str:
 
 CARD_FILES = ("README.md", ".huggingface.yaml")  # fields in the second file override those in the first
 
-# these two patterns together match as huggingface_hub's pattern does, but in linear time
+# Together these two patterns match the same text as huggingface_hub's pattern, but in linear time.
 _BEGIN = re.compile(r"\s*---[\r\n]")
 _END = re.compile(r"[\r\n]---(?:\r\n|\n|\Z)")
-# Fields that would select a part of a JSON, Parquet or CSV file, or change how it is parsed.
+# Fields of a configuration that would select a part of a JSON, Parquet or CSV file, or change how the file is
+# parsed.
 _CHOOSE_RECORDS = (
     "field", "filters", "columns", "sep", "delimiter", "header", "names", "column_names", "usecols",
     "skiprows", "nrows", "skipfooter", "skipinitialspace", "quotechar", "quoting", "escapechar", "comment",
@@ -270,9 +264,9 @@ _CHOOSE_RECORDS = (
 
 
 def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
-    """Return the configurations by name.
+    """Return the configurations by name. ValueError if the card cannot be read.
 
-    ValueError for a card that cannot be read. texts: content of CARD_FILES by name.
+    texts: the contents of CARD_FILES, by file name.
     """
     metadata: dict[str, Any] = {}
     for name in CARD_FILES:
@@ -287,8 +281,9 @@ def read_card(texts: Mapping[str, str]) -> dict[str, Configuration]:
 
 
 def _front_matter(text: str) -> str:
-    """Return the metadata of a README.md, between a first line `---` and the next such line; "" if there is
-    none.
+    """Return the metadata of a README.md: the text between a first line `---` and the next such line.
+
+    Return "" if there is no metadata.
     """
     begin = _BEGIN.match(text)
     end = _END.search(text, begin.end()) if begin else None
@@ -300,7 +295,7 @@ def _metadata(text: str, name: str) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(text)
-    except Exception as error:  # YAML raises its own errors, and Python's errors for tags with invalid values
+    except Exception as error:  # YAML raises Python's errors, too, if a tag has an invalid value
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f", line {line + 1} of it"
         reason = getattr(error, "problem", None) or type(error).__name__
@@ -327,9 +322,9 @@ def _relative(path: str) -> str:
 
 
 def _patterns(given: Any, configuration: str) -> dict[str, list[str]]:
-    """Return the patterns by split.
+    """Return the file name patterns by split.
 
-    given: the card's `data_files`: a text, a list of texts, or a list of entries with split and path.
+    given: the card's field `data_files`: a text, a list of texts, or a list of entries with split and path.
     """
     entries = [("train", given)]
     if isinstance(given, list) and all(

@@ -1,6 +1,6 @@
 """Write Python records as JSON text that is read in blocks.
 
-The module imports only the standard library, because the process that reads Parquet files uses it.
+This module imports only the standard library, because table_program.py uses it in an isolated process.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-_TEXTS = ("content", "value")  # fields of a message
+_TEXTS = ("content", "value")  # the fields with the text of a message
 _OBJECT = 2
 
 
 class JsonLines:
     """Python records as JSON lines, read in blocks.
 
-    Scalars of numpy and torch are written as their values. Any other object without a JSON form is written as
-    a number that is neither 0 nor 1. Lone surrogates are written as escapes.
+    Scalars of numpy and torch are written as their values. Any other object that JSON cannot encode is
+    written as a number other than 0 and 1. Lone surrogates are written as escapes.
     """
 
     def __init__(self, records: Iterable[object]) -> None:
@@ -50,14 +50,12 @@ class JsonArray(JsonLines):
 
 
 def write_line(record: object) -> bytes:
-    """Return a record as a line of JSON."""
+    """Return a record as a line of JSON, in UTF-8."""
     return _encoded(record) + b"\n"
 
 
 def _encoded(value: object) -> bytes:
-    """Return JSON in UTF-8, or in ASCII if a text has a lone surrogate, which can only be written as an
-    escape.
-    """
+    """Return `value` as JSON in UTF-8, or in ASCII with escapes if a text has a lone surrogate."""
     text = json.dumps(value, skipkeys=True, default=json_value, ensure_ascii=False)
     try:
         return text.encode()
@@ -66,12 +64,12 @@ def _encoded(value: object) -> bytes:
 
 
 def json_value(value: object) -> bool | int | float:
-    """Return a JSON value for an object that has no JSON form.
+    """Return a JSON value for an object that JSON cannot encode.
 
-    The value of a scalar is used, else a number other than 0 and 1, which could mean that a message is
-    learned or not.
+    For a scalar of numpy or torch this is its value. For any other object it is a number other than 0 and 1,
+    because 0 and 1 could tell whether a message is learned.
     """
-    item = getattr(value, "item", None)  # method of arrays and tensors with one value
+    item = getattr(value, "item", None)  # a method of arrays and tensors, which need to have a single value
     if callable(item):
         with contextlib.suppress(Exception):
             plain = item()
@@ -83,8 +81,8 @@ def json_value(value: object) -> bool | int | float:
 def without_fills(record: object) -> object:
     """Return the record without the nulls that a table adds: a struct in a table has the keys of all records.
 
-    Keys of the record itself and items of lists are kept. A null text of a message is kept, too, because the
-    faults of a null text and of a missing text differ.
+    The record's own keys and the items of lists are kept. A message's null text is kept, too, because a null
+    text and a missing text are reported as different issues.
     """
     if not isinstance(record, Mapping):
         return record

@@ -41,8 +41,8 @@ SECONDS_TO_WAIT = 20.0
 def open_data(path: str) -> BinaryIO:
     """Open a data file for reading: a regular file, a pipe or a device.
 
-    For a pipe, wait until another program writes to it. ValueError if none does within SECONDS_TO_WAIT, and
-    if the file cannot be opened.
+    For a pipe, wait until another program writes to it. ValueError if no program does so within
+    SECONDS_TO_WAIT, or if the file cannot be opened.
     """
     descriptor = open_descriptor(path, "the data file cannot be read")
     try:
@@ -72,18 +72,18 @@ def _await_writer(descriptor: int, path: str) -> None:
             )
 
 
-# Keys of a record that may contain what is to be learned, instead of the messages. Inside a JSON string the
-# quotes would be escaped, so a mention in a message does not match.
+# Keys of a record that may hold the text to learn in place of the messages. Inside a JSON string the quotes
+# would be escaped, so a mention in a message does not match.
 _DOUBTFUL = re.compile(rb'"(completion|response|output|answer|target|chosen|rejected|label)"\s*:')
 
 
 def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
-    """Return records in FastChat's own format unchanged, and records of other formats as a JSON array in that
-    format.
+    """Convert the records of a data file to FastChat's format (ShareGPT), as a JSON array.
 
-    data: content of a file. name: its name for messages. ValueError for records that cannot be read, and for
-    the format text, which has no conversations. Invalid JSON is returned unchanged; whoever parses it reports
-    the error.
+    Records that already have this format are returned unchanged. data: the file's content. name: the file's
+    name, for messages. ValueError if records cannot be read, and for the format text, which has no
+    conversations. Invalid JSON is returned unchanged, because the caller reports the error when it parses
+    the JSON.
     """
     from fastsft import _C
 
@@ -109,7 +109,7 @@ def as_sharegpt(data: bytes, name: str, data_format: str = "auto") -> bytes:
 
 
 def _check_clear(data: bytes, name: str) -> None:
-    """Raise ValueError if other fields of a record than the messages may contain what is to be learned."""
+    """Raise ValueError if a record may hold the text to learn in another field than its messages."""
     from fastsft import _C
 
     try:
@@ -117,7 +117,7 @@ def _check_clear(data: bytes, name: str) -> None:
             [_C.DataInput(name, io.BytesIO(data).read)], "sharegpt", True, lambda _: None, lambda _: None
         )
     except (ValueError, RuntimeError):
-        return  # whoever parses the data reports the error
+        return  # the caller reports the error when it parses the data
     doubts = ("other_format", "bad_field")
     fault = next((fault for fault in summary.faults if fault.remark in doubts), None)
     if fault is not None:
@@ -144,15 +144,14 @@ def open_input(
     max_record_bytes: int = MAX_RECORD_BYTES,
     data_format: str = "auto",
 ) -> _C.DataInput:
-    """Return the input of the native reader for a data file.
+    """Return the native reader's input object for a data file.
 
-    The file format is recognised by the first bytes, and for CSV by the name.
+    The file format is recognised by the first bytes, and CSV by the file name. The C++ core reads JSON.
+    Python libraries read the other formats: zstandard for Zstandard, pyarrow for Parquet and Arrow, and the
+    standard library for gzip and CSV.
 
-    JSON is read natively, and other formats with Python libraries: zstandard for Zstandard, pyarrow for
-    Parquet and Arrow, and the standard library for gzip and CSV.
-
-    watch: function that is called with all bytes of a stream, to hash input that can be read only once.
-    max_record_bytes: the most bytes of a record. data_format: format of the records, or "auto".
+    watch: called with each block that is read, to hash input that can be read only once. max_record_bytes:
+    the most bytes of a record. data_format: the format of the records, or "auto".
     """
     from fastsft import _C
 
@@ -166,11 +165,10 @@ def open_input(
 def open_reader(
     file: DataFile, watch: Callable[[bytes], None] | None = None, limit: int = MAX_RECORD_BYTES
 ) -> Callable[[int], bytes]:
-    """Return a function `read(size)` for a file's unpacked JSON. Rows of Parquet, Arrow and CSV become JSON
-    lines.
+    """Return a function `read(size)` that returns a file's unpacked JSON in blocks.
 
-    watch: as in `open_input`. limit: the most bytes of a CSV row, since the reader of JSON lines would notice
-    a long row too late.
+    Rows of Parquet, Arrow and CSV become JSON lines. watch: as in `open_input`. limit: the most characters of
+    a CSV row. The limit is needed because the reader of JSON lines sees a row only after it is in memory.
     """
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
@@ -193,8 +191,8 @@ def read_records(
 ) -> list[Any]:
     """Return all records as Python objects, each repeated or left out according to the weight of its file.
 
-    Records of other data formats are converted to ShareGPT records. ValueError, which names the file, for
-    invalid JSON, and for a record of more than `max_record_bytes`.
+    Records of other data formats are converted to ShareGPT records. ValueError, with the file name, if the
+    JSON is invalid or a record has more than `max_record_bytes` bytes.
     """
     from fastsft import _C
 
@@ -206,10 +204,10 @@ def read_records(
 
 
 def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_BYTES) -> Any:
-    """Return the value that json.load would return for the data, for classes of scripts that expect it.
+    """Return the data as json.load would return it, for dataset classes of scripts.
 
-    For several files, weights other than 1, JSON lines, and any other file than a JSON object, the result is
-    a list of records. ValueError as in `read_records`.
+    A single file of weight 1 that is a JSON object as a whole gives that object. All other data gives a list
+    of records. ValueError as in `read_records`.
     """
     if len(files) == 1 and files[0].weight == 1:
         may_be_object = not _NAME_OF_LINES.search(files[0].path)
@@ -218,7 +216,10 @@ def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_B
 
 
 def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
-    """Return the records of a file. may_be_object: if the whole file is a JSON object, return that object."""
+    """Return the records of a file.
+
+    may_be_object: return the JSON object itself if the whole file is a JSON object.
+    """
     read = open_reader(file, limit=limit)
     try:
         data = b"".join(iter(partial(read, 1 << 20), b""))
@@ -278,7 +279,7 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _is_converted(path: str, start: bytes) -> bool:
-    """True if a file must be converted before the native reader can read it. start: its first four bytes."""
+    """True if the native reader cannot read a file directly. start: the file's first four bytes."""
     return start[:2] == b"\x1f\x8b" or is_table(start) or _is_zstandard(start) or _is_csv(path, start)
 
 
@@ -288,9 +289,9 @@ def _is_csv(path: str, start: bytes) -> bool:
 
 
 def _is_zstandard(start: bytes) -> bool:
-    """True for a Zstandard frame, or for a skippable frame, which pzstd writes first.
+    """True if a file begins with a Zstandard frame, or with a skippable frame, which pzstd writes first.
 
-    start: the first four bytes.
+    start: the file's first four bytes.
     """
     return start == b"\x28\xb5\x2f\xfd" or (start[1:] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
 
@@ -315,7 +316,7 @@ def _guarded(stream: Stream, name: str, watch: Callable[[bytes], None] | None) -
 def _check_installed(package: str, file: DataFile, what: str) -> None:
     try:
         spec = importlib.util.find_spec(package)
-    except ValueError:  # raised if sys.modules has an entry for the package without a specification
+    except ValueError:  # raised if the package's module in sys.modules has no __spec__
         spec = None
     if spec is None:
         raise ValueError(

@@ -1,8 +1,8 @@
 """Read Parquet or Arrow from standard input and write the records as JSON lines, as a separate program.
 
 A small file can decompress to gigabytes, and only a limit of the operating system keeps a library from
-allocating them. The program therefore runs with a memory limit. Columns that no data format uses are not read
-and are written with the value 1. The last line on standard error is the error message.
+allocating that much. The program therefore runs with a memory limit. It does not read columns that no data
+format uses, and writes the value 1 for them. The last line on standard error is the error message.
 `sources/file_formats.py` starts the program.
 """
 
@@ -19,16 +19,16 @@ from typing import Any, Protocol
 from fastsft.sources.json_lines import without_fills, write_line
 
 MEMORY_LIMIT = 3 << 29
-FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # names of columns that data formats use, separated by commas
+FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # comma-separated names of columns that data formats use
 STEMS_VARIABLE = "FASTSFT_MARK_STEMS"  # parts of the names of columns that may exclude a record from learning
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
-# The most rows per byte of a file. _ALWAYS_ALLOWED rows are read from a file of any size.
+# _ROWS_OF_A_BYTE: the most rows per byte of a file. _ALWAYS_ALLOWED: rows that a file of any size may have.
 _ROWS_OF_A_BYTE, _ALWAYS_ALLOWED = 8, 1 << 20
 
 
 def main() -> int:
-    """Write the records, and return the exit status: 0, or 1 after a line on standard error."""
+    """Write the records, and return the exit status: 0, or 1 after an error message on standard error."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
     try:
         _write_records()
@@ -38,7 +38,7 @@ def main() -> int:
             f"unpacking it takes more than {size} of memory; write it as JSON lines, in smaller row groups"
         )
     except BrokenPipeError:
-        os._exit(1)  # the process that reads the output is gone
+        os._exit(1)  # the reader of the output has ended
     except Exception as error:
         return _complain(" ".join(str(error).split())[:500] or type(error).__name__)
     return 0
@@ -67,8 +67,9 @@ def _parquet_batches() -> Iterator[tuple[Any, dict[str, int]]]:
 
 
 def _arrow_batches(start: bytes) -> Iterator[tuple[Any, dict[str, int]]]:
-    """Yield the batches of an Arrow file (Feather), or of an Arrow stream, which the library datasets
-    saves.
+    """Yield the batches of an Arrow file (Feather) or an Arrow stream, and a value for each unread column.
+
+    The library datasets saves Arrow streams.
     """
     from pyarrow import ipc
 
@@ -93,7 +94,7 @@ def _file_batches(ipc: ModuleType) -> Iterator[Any]:
 
 
 class _Schema(Protocol):
-    """A pyarrow.Schema."""
+    """The members of pyarrow.Schema that this program uses."""
 
     @property
     def names(self) -> Sequence[str]: ...
@@ -109,7 +110,7 @@ class _RowGroup(Protocol):
 
 
 class _Metadata(Protocol):
-    """The metadata of a Parquet file in pyarrow."""
+    """The members of pyarrow.parquet.FileMetaData that this program uses."""
 
     @property
     def num_row_groups(self) -> int: ...
@@ -117,10 +118,10 @@ class _Metadata(Protocol):
 
 
 def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
-    """Return the names of the columns to read, and a value for each other column.
+    """Return the names of the columns to read, and the value 1 for each other column.
 
-    A column is read if it is a field of a data format, a list of structs, or if its name or a field in it may
-    exclude a record from learning.
+    A column is read if it is a field of a data format or a list of structs. Also, a column is read if its
+    name or the name of a field in it may exclude a record from learning.
     """
     fields = set(os.environ.get(FIELDS_VARIABLE, "").split(","))
     types = dict(zip(schema.names, schema.types, strict=True))
@@ -165,4 +166,4 @@ def _complain(text: str) -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # ends the process without a wait for the library's threads
+    os._exit(status)  # ends the process without waiting for pyarrow's threads

@@ -1,7 +1,6 @@
 """Read the tokenizer files and chat templates of a model directory once, and write them with every save.
 
-The contents are those at the time when the tokenizer was loaded. Later changes in the directory have no
-effect on saves.
+The contents are read when the tokenizer is loaded. Later changes in the directory have no effect on saves.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fastsft.runtime.regular_files import (
 )
 from fastsft.tokenizer.settings import read_config
 
-# Files that a save copies from the directory of the loaded tokenizer (docs/spec/trainer_semantics.md, section
+# The tokenizer files that a save copies from the model directory (docs/spec/trainer_semantics.md, section
 # 23).
 NAMES = (
     "tokenizer.model",
@@ -45,16 +44,16 @@ def decides_ids(name: str) -> bool:
 
 
 def is_tokenizer_file(name: str) -> bool:
-    """True if a file of this name in a model directory belongs to the tokenizer."""
+    """True if a file with this name in a model directory belongs to the tokenizer."""
     return name in NAMES or decides_ids(name) or name == BASE_NAME
 
 
 @dataclass(frozen=True)
 class KeptFiles:
-    """The tokenizer files of a directory in memory.
+    """The contents of a directory's tokenizer files.
 
-    contents: content by file name, including the chat templates in their folder. digests: SHA-256 of each
-    file whose content affects token ids.
+    contents: content by file name, including the chat templates in their folder. digests: SHA-256, by file
+    name, of the files whose contents affect token ids.
     """
 
     contents: dict[str, bytes]
@@ -62,10 +61,10 @@ class KeptFiles:
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> KeptFiles:
-        """Read the tokenizer files of `directory`, following links by the rules for model weights.
+        """Read the tokenizer files of `directory`.
 
         ValueError if a link leads out of the directory (except into the `blobs` of the Hugging Face cache),
-        and for a file that is not regular or is too large.
+        or if a file is not regular or is too large.
         """
         folder = Path(directory)
         contents = {
@@ -82,7 +81,7 @@ class KeptFiles:
     def write(self, directory: Path) -> None:
         """Write the files to an existing directory.
 
-        A file that has the same content already is not written.
+        A file that already has this content is not written again.
         """
         for name, content in self.contents.items():
             path = directory / name
@@ -111,12 +110,12 @@ def _digest(path: Path) -> str:
 
 
 _FILE, _SPECIAL = "tokenizer_config.json", "extra_special_tokens"
-# Class names of transformers 5, with the older names that transformers 4 and 5 both know.
+# Maps class names of transformers 5 to older names, which transformers 4 and 5 both know.
 _OLDER_CLASSES = {"TokenizersBackend": "PreTrainedTokenizerFast"}
 
 
 def write_compatible_config(directory: str | Path) -> None:
-    """Rewrite tokenizer_config.json so that transformers 4 and 5 can both read it, if it needs a change."""
+    """Rewrite tokenizer_config.json, if necessary, so that both transformers 4 and 5 can read the file."""
     path = Path(directory) / _FILE
     if not path.is_file():
         return
@@ -127,10 +126,10 @@ def write_compatible_config(directory: str | Path) -> None:
 
 
 def compatible_config(config: Mapping[str, Any], *, has_json: bool) -> dict[str, Any]:
-    """Return the content of tokenizer_config.json with class and special tokens in a form for transformers 4
-    and 5.
+    """Return `config`, the content of tokenizer_config.json, in a form that transformers 4 and 5 can read.
 
-    has_json: the directory has a tokenizer.json, which PreTrainedTokenizerFast needs.
+    Only the tokenizer class and the special tokens may change. has_json: True if the directory has a
+    tokenizer.json, which the class PreTrainedTokenizerFast needs.
     """
     made = dict(config)
     name = str(made.get("tokenizer_class"))
@@ -144,8 +143,8 @@ def compatible_config(config: Mapping[str, Any], *, has_json: bool) -> dict[str,
 
 
 TOOL_TEMPLATE = "tool_use"  # the template that transformers uses if there are tools
-TEMPLATES = "additional_chat_templates"  # a folder next to chat_template.jinja, which transformers defines
-BASE_NAME = "base_chat_template.jinja"  # transformers does not read a file of this name
+TEMPLATES = "additional_chat_templates"  # transformers' folder for templates next to chat_template.jinja
+BASE_NAME = "base_chat_template.jinja"  # transformers does not read a file with this name
 _NAME = "chat_template.jinja"
 
 
@@ -153,8 +152,8 @@ _NAME = "chat_template.jinja"
 class TrainedTemplate:
     """The chat template with which a model was trained (docs/templates.md).
 
-    text: the Jinja text. base: the base model's template, which is saved in a file of its own; None to save
-    none. tools: the new text of the template `tool_use`; None to leave it.
+    text: the Jinja text. base: the base model's template, which is saved in a file of its own; None: no such
+    file is saved. tools: the new text of the template `tool_use`; None: that template is not changed.
     """
 
     text: str
@@ -162,13 +161,12 @@ class TrainedTemplate:
     tools: str | None = None
 
     def write(self, directory: Path) -> list[str]:
-        """Write the template to the directory of a saved tokenizer, and return the names of the written
-        files.
+        """Write the template to the directory of a saved tokenizer. Return the names of the written files.
 
-        The template is written to both places that transformers reads: tokenizer_config.json, which must
-        exist and is the only place that old releases read, and chat_template.jinja. If tokenizer_config.json
-        has several named templates, the default one is replaced. `tools` is written if the directory has the
-        template tool_use.
+        transformers reads templates from chat_template.jinja and, in old releases only, from
+        tokenizer_config.json, which must exist. The template is written to both files. If
+        tokenizer_config.json has several named templates, only its template "default" is replaced. `tools` is
+        written if the directory has the template tool_use.
         """
         path = directory / "tokenizer_config.json"
         config = read_json_object(path)
@@ -177,7 +175,7 @@ class TrainedTemplate:
         if isinstance(templates, list) and not (directory / _NAME).exists():
             others = [self._other(item) for item in templates if _name_of(item) != "default"]
             config["chat_template"] = [{"name": "default", "template": self.text}, *others]
-            names.remove(_NAME)  # the file would hide the templates in tokenizer_config.json
+            names.remove(_NAME)  # that file would make transformers ignore tokenizer_config.json's templates
         else:
             config["chat_template"] = self.text
             replace_file(directory / _NAME, self.text)
@@ -200,10 +198,10 @@ def _name_of(item: object) -> object:
 
 
 def read_chat_template(directory: str | Path, name: str | None = None) -> str | None:
-    """Return the chat template in chat_template.jinja or, without it, in tokenizer_config.json; None if there
-    is none.
+    """Return a model's chat template; None if the model has none.
 
-    name: which of several named templates to read; None for "default". ValueError for an unknown name, and if
+    The template is read from chat_template.jinja or, without this file, from tokenizer_config.json. name: the
+    name of the template if there are several; None for "default". ValueError if the name is unknown, or if
     tokenizer_config.json cannot be read.
     """
     folder, requested = Path(directory), name or "default"
@@ -218,7 +216,7 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
 
 
 def read_tool_template(directory: str | Path) -> str | None:
-    """Return the template `tool_use`, which transformers uses if there are tools; None if there is none.
+    """Return the template `tool_use`, which transformers uses for chats with tools; None if it is missing.
 
     If there is a chat_template.jinja, the templates in tokenizer_config.json are ignored.
     """

@@ -1,4 +1,4 @@
-"""Define the attributes and methods of other libraries' tokenizers that fastsft uses."""
+"""Protocols with the attributes and methods that fastsft uses of other libraries' tokenizers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ class NamedTokens(ChatTokenizer, Protocol):
 
 
 class CallableTokenizer(ChatTokenizer, Protocol):
-    """A transformers tokenizer, which returns `input_ids` when it is called with a text or a list of
-    texts.
-    """
+    """A tokenizer of transformers. A call with a text or a list of texts returns `input_ids`."""
 
     @property
     def bos_token_id(self) -> int | None: ...
@@ -123,7 +121,7 @@ class FastTokenizer(Protocol):
 
 
 def is_callable(tokenizer: object) -> TypeGuard[CallableTokenizer]:
-    """True for a transformers tokenizer, or another object that can be called."""
+    """True if the object can be called, as tokenizers of transformers can."""
     return callable(tokenizer)
 
 
@@ -137,10 +135,10 @@ def is_slow_llama(tokenizer: object) -> TypeGuard[SlowTokenizer]:
 
 
 def is_fast(tokenizer: object) -> TypeGuard[FastTokenizer]:
-    """True if the object wraps a Tokenizer of the library tokenizers, or a similar object."""
+    """True if the object wraps a Tokenizer of the library tokenizers, or an object with its methods."""
     return hasattr(getattr(tokenizer, "backend_tokenizer", None), "to_str")
 
 
 def is_backend(value: object) -> TypeGuard[Backend]:
-    """True for a Tokenizer of the library tokenizers, or a similar object."""
+    """True if the object is a Tokenizer of the library tokenizers, or has its methods."""
     return hasattr(value, "get_added_tokens_decoder")

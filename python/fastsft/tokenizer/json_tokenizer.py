@@ -1,8 +1,7 @@
-"""Make a tokenizer from a tokenizer.json: a native one if it gives the same ids, else one in the library
-tokenizers.
+"""Make a tokenizer from a tokenizer.json.
 
-The JSON is that of the file, or is made from vocab.json and merges.txt (OPT, GPT-2, Qwen), or describes a
-tokenizer of single bytes.
+The tokenizer is native if it can give the same ids; otherwise the library tokenizers runs it. The JSON comes
+from a file, is made from vocab.json and merges.txt (OPT, GPT-2, Qwen), or describes a tokenizer of bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from fastsft.tokenizer.settings import TokenizerSettings, read_config, tokenizer
 
 
 def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer:
-    """Load the tokenizer.json at `path`.
+    """Load the tokenizer.json at `path`. ValueError if the file is damaged.
 
-    A warning is printed if the library tokenizers runs it. ValueError for a damaged file.
+    If the library tokenizers has to run the tokenizer, a warning is printed.
     """
     try:
         return _C.read_json_tokenizer(str(path), settings.native())
@@ -32,7 +31,7 @@ def load_json_tokenizer(path: Path, settings: TokenizerSettings) -> _C.Tokenizer
 
 
 def load_byte_pair_tokenizer(directory: Path, settings: TokenizerSettings) -> _C.Tokenizer:
-    """Load the tokenizer of vocab.json and merges.txt. ValueError for a damaged file."""
+    """Load a tokenizer from vocab.json and merges.txt. ValueError if a file is damaged."""
     text, where = tokenizer_json(directory, settings.named.get("bos_token")), str(directory / VOCAB)
     try:
         return _C.parse_json_tokenizer(text, where, settings.native())
@@ -48,13 +47,13 @@ def _in_library(text: str, settings: TokenizerSettings, where: str, reason: str)
     return library_tokenizer(text, settings, where)
 
 
-NO_LIMIT = 1 << 29  # bytes of a row, more than any conversation has
+NO_LIMIT = 1 << 29  # a row length in bytes that no conversation reaches
 
 
 def byte_tokenizer(special: Sequence[str]) -> _C.Tokenizer:
-    """Return a native tokenizer with an id for each byte, in GPT-2's order, followed by the tokens `special`.
+    """Return a native tokenizer with an id for each byte, in GPT-2's order, and then for each of `special`.
 
-    Used to count the records of a data set before a model is chosen.
+    With this tokenizer, the records of a data set can be counted before a model is chosen.
     """
     settings = _C.JsonTokenizerSettings()
     return _C.parse_json_tokenizer(_json(special), "the tokenizer of bytes", settings)
@@ -75,8 +74,9 @@ def _json(special: Sequence[str]) -> str:
 
 
 def _alphabet() -> list[str]:
-    """Return GPT-2's characters for the 256 bytes: printable bytes stand for themselves, and the others are
-    replaced by characters from U+0100 on.
+    """Return GPT-2's characters for the 256 bytes.
+
+    A printable byte stands for itself. Characters from U+0100 on stand for all other bytes.
     """
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     return [chr(byte) for byte in printing] + [chr(0x100 + i) for i in range(256 - len(printing))]
@@ -84,8 +84,8 @@ def _alphabet() -> list[str]:
 
 VOCAB, MERGES = "vocab.json", "merges.txt"
 _GPT2, _QWEN2 = "GPT2Tokenizer", "Qwen2Tokenizer"
-# The pattern by which Qwen2Tokenizer splits a text into words (PRETOKENIZE_REGEX in transformers'
-# tokenization_qwen2.py).
+# The pattern with which Qwen2Tokenizer splits texts into words: PRETOKENIZE_REGEX in transformers'
+# tokenization_qwen2.py.
 _WORDS_OF_QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -111,10 +111,10 @@ def has_byte_pair_files(directory: Path) -> bool:
 
 
 def tokenizer_json(directory: Path, bos_token: str | None) -> str:
-    """Return the tokenizer.json that transformers makes from vocab.json and merges.txt. ValueError for a
-    damaged file.
+    """Return the tokenizer.json that transformers makes from vocab.json and merges.txt.
 
-    bos_token: the token that is put in front of texts if tokenizer_config.json sets add_bos_token.
+    bos_token: the token that begins each text if tokenizer_config.json sets add_bos_token. ValueError if a
+    file is damaged.
     """
     is_qwen2 = tokenizer_class(directory) == _QWEN2
     vocab = read_json_object(directory / VOCAB)
@@ -150,7 +150,7 @@ def _words_of_qwen2(level: dict[str, Any]) -> dict[str, Any]:
 def _merges(path: Path, is_qwen2: bool) -> list[list[str]]:
     """Return the pairs in merges.txt.
 
-    As in transformers, the first line of a GPT2Tokenizer's file is always skipped.
+    For GPT2Tokenizer, the first line is always skipped, as in transformers.
     """
     lines = read_text(path, MOST_TOKENIZER_BYTES, "merges of a tokenizer").split("\n")
     numbered = list(enumerate(lines, 1))

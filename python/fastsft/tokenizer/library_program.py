@@ -1,9 +1,11 @@
 """Run a tokenizer.json in the library tokenizers, as a separate program with time and memory limits.
 
-The file is untrusted: a pattern may run without end, and normalizers may double a text thirty times. The
-program imports only tokenizers and the standard library. `tokenizer/library_tokenizer.py` sends the requests.
-A request is a letter, a size (8 bytes), and that number of bytes. An answer has the same form, with the
-letter + for a result and - for an error message.
+The file is untrusted: a regular expression may run without end, and normalizers may double a text thirty
+times. The program imports only tokenizers and the standard library. `tokenizer/library_tokenizer.py` sends
+the requests.
+
+A request is a letter, a size (8 bytes), and a payload of that many bytes. An answer has the same form, with
+the letter + for a result and - for an error message.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 MEMORY_LIMIT = 1 << 30
-# limits of processor time, for loading and for a text
+# Limits of processor time: for loading the file, and for a text (TEXT_SECONDS + bytes / BYTES_A_SECOND).
 LOAD_SECONDS, TEXT_SECONDS, BYTES_A_SECOND = 10.0, 5.0, 50_000
 HEAD = struct.Struct("<cQ")
 
@@ -46,7 +48,7 @@ def main() -> None:
             _send(b"+", answer)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # panics of the library are not derived from Exception
+        except BaseException as error:  # a panic of the library, in Rust, is not derived from Exception
             _send(
                 b"-", (" ".join(str(error).split())[:300] or type(error).__name__).encode("utf-8", "replace")
             )
@@ -67,11 +69,11 @@ def _send(status: bytes, payload: bytes) -> None:
         sys.stdout.buffer.write(HEAD.pack(status, len(payload)) + payload)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os._exit(1)  # the run is gone; a normal exit would flush again and fail
+        os._exit(1)  # the parent process has ended; a normal exit would flush again and fail
 
 
 class Library:
-    """A tokenizer in the library tokenizers. `hello`: its properties, which are sent once."""
+    """A tokenizer in the library tokenizers. hello: its properties, which are sent once after loading."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         import tokenizers
@@ -100,7 +102,7 @@ class Library:
         self._tokenizer.add_tokens(chosen)
 
     def _around(self) -> tuple[list[int], list[int]]:
-        """Return the ids that are added in front of a text, and the ids that are added after it."""
+        """Return the ids that the tokenizer adds before a text, and the ids that it adds after the text."""
         encoding = self._tokenizer.encode("a")
         places = [number for number, part in enumerate(encoding.sequence_ids) if part is not None]
         first, last = (places[0], places[-1]) if places else (len(encoding.ids), len(encoding.ids))
@@ -109,8 +111,8 @@ class Library:
     def answer(self, kind: bytes, payload: bytes) -> bytes:
         """Return the answer to a request.
 
-        kind: E encodes a text, P encodes it with special tokens as plain text, D decodes ids, S decodes them
-        without special tokens.
+        kind: E encodes a text, P encodes a text and treats special tokens in it as plain text, D decodes ids,
+        S decodes ids and skips special tokens.
         """
         if kind in (b"D", b"S"):
             text: str = self._tokenizer.decode(array("I", payload).tolist(), skip_special_tokens=kind == b"S")
@@ -118,7 +120,7 @@ class Library:
         return self._encode(payload.decode(), kind == b"P")
 
     def _encode(self, data: str, as_plain: bool) -> bytes:
-        """Return id, first byte and end byte of each token as unsigned 32-bit numbers."""
+        """Return id, begin byte and end byte of each token, as unsigned 32-bit numbers."""
         self._tokenizer.encode_special_tokens = as_plain
         encoding = self._tokenizer.encode(data, add_special_tokens=False)
         bytes_before = [0]

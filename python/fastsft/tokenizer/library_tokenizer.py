@@ -1,4 +1,4 @@
-"""Run a tokenizer that fastsft does not have natively, by the library tokenizers in a worker process."""
+"""Run tokenizers without a native equivalent in a worker process, with the library tokenizers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from fastsft.tokenizer.library_program import BYTES_A_SECOND, HEAD, LOAD_SECONDS
 from fastsft.tokenizer.settings import TokenizerSettings
 
 _MAX_PATTERN = 10_000
-_MAX_GROWTH = 256  # the most characters that a file's replacements may make of one character
+_MAX_GROWTH = 256  # most characters into which a file's replacements may turn a single character
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 def library_tokenizer(
     text: str, settings: TokenizerSettings, where: str = "tokenizer.json"
 ) -> _C.LibraryTokenizer:
-    """Return an object with the interface of the native tokenizers that runs a tokenizer.json in the library.
+    """Return an object that runs a tokenizer.json in the library, with the interface of native tokenizers.
 
-    text: content of the tokenizer.json. where: its name for messages. The library runs in a process with time
-    and memory limits. The byte ranges of tokens are those of the library, extended to cover the whole text.
-
-    ValueError if the library refuses the file, if a pattern may take exponential time, and if other tokens
-    than BOS and EOS are put around texts. The returned object raises ValueError for a text that the library
-    cannot encode within the limits.
+    text: the content of the tokenizer.json. where: its name for messages. The library runs in a process with
+    time and memory limits. Its byte ranges of tokens are extended to cover the whole text. ValueError if the
+    library refuses the file, if a regular expression may take exponential time, or if the tokenizer adds
+    tokens other than BOS and EOS to texts. The returned object raises ValueError if the library cannot encode
+    a text within the limits.
     """
     content = json.loads(text)
     check_patterns(content)
@@ -64,9 +63,9 @@ def library_tokenizer(
 
 
 def check_patterns(section: object) -> None:
-    """Raise ValueError for a regular expression that may take exponential time.
+    """Raise ValueError if a regular expression in the file may take exponential time.
 
-    section: a part of the file.
+    section: the file's JSON content, or a part of it.
     """
     values = section.values() if isinstance(section, dict) else section if isinstance(section, list) else ()
     for value in values:
@@ -84,8 +83,9 @@ def check_patterns(section: object) -> None:
 
 
 def check_growth(content: object) -> None:
-    """Raise ValueError for replacements that together make a text too long; thirty doublings would fill any
-    memory.
+    """Raise ValueError if the file's replacements together could make a text too long.
+
+    Thirty replacements that each double a text would fill any memory. content: the file's JSON content.
     """
     for name in ("normalizer", "decoder"):
         growth = _growth(content.get(name) if isinstance(content, dict) else None)
@@ -106,16 +106,14 @@ def _growth(section: object) -> float:
     if section.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(text, str):
         return inside
     replaced = pattern.get("String")
-    # A regular expression may also match the empty text between two characters.
+    # A regular expression may also match the empty text between any two characters.
     once = len(text) / len(replaced) if isinstance(replaced, str) and replaced else len(text) + 1.0
     return inside * max(1.0, once)
 
 
 def _repeats_a_repeat(pattern: str) -> bool:
-    """True if a repeated group contains a repetition, since its time can double with every character of a
-    text.
-    """
-    open_groups = [False]  # for each open group: whether it contains a repetition
+    """True if a repeated group contains a repetition: its run time can double with each character."""
+    open_groups = [False]  # True, for each open group, if the group contains a repetition
     at = 0
     while at < len(pattern):
         if pattern[at] == "\\":
@@ -162,7 +160,7 @@ def _check_dropout(content: object) -> None:
 
 
 def _with_prefix_space(content: object, settings: TokenizerSettings) -> str:
-    """Return the content as JSON, with the prefix space of ByteLevel as tokenizer_config.json sets it."""
+    """Return the content as JSON, with ByteLevel's add_prefix_space set as in tokenizer_config.json."""
     section = content.get("pre_tokenizer") if isinstance(content, dict) else None
     if isinstance(section, dict) and section.get("type") == "ByteLevel":
         given = settings.add_prefix_space
@@ -187,9 +185,10 @@ def _given(given: _C.GivenToken) -> dict[str, object]:
 
 
 def _around(before: list[int], after: list[int], named: _C.NamedIds) -> tuple[bool, bool]:
-    """Return whether BOS is added in front of a text, and whether EOS is added after it.
+    """Return (True if BOS is added before a text, True if EOS is added after a text).
 
-    Sets BOS and EOS in `named` if they are unknown. ValueError if other ids are added.
+    before, after: the ids that the library adds to a text. If BOS or EOS is unknown in `named`, it is set
+    there. ValueError if the library adds other ids.
     """
     if len(before) == 1 and named.bos < 0:
         named.bos = before[0]
@@ -203,17 +202,17 @@ def _around(before: list[int], after: list[int], named: _C.NamedIds) -> tuple[bo
     )
 
 
-# seconds of wall time, in addition to four times the limit of processor time, after which the process counts
-# as stuck
+# The process counts as stuck after this many seconds of wall-clock time plus four times the limit of
+# processor time.
 _PATIENCE = 20.0
 
 
 class LibraryProcess:
-    """A tokenizer in a process of its own, which is started again after a fork, and if it has ended.
+    """A tokenizer in a process of its own, which is started again after a fork or if it has ended.
 
-    job: the file's text and the tokens to add (`library_program.Library`). where: beginning of error
-    messages. Requests of several threads are answered one after the other. ValueError for a text that the
-    library refuses or does not finish in time.
+    job: the file's text and the tokens to add (`library_program.Library`). where: begins error messages.
+    Thread-safe: requests are answered one after the other. ValueError if the library refuses a text or does
+    not finish it in time.
     """
 
     def __init__(self, job: dict[str, Any], where: str) -> None:
@@ -225,7 +224,7 @@ class LibraryProcess:
             self._start()
 
     def encode(self, text: str, as_plain: bool) -> list[tuple[int, int, int]]:
-        """Return (id, first byte, end byte) of each token.
+        """Return (id, begin byte, end byte) of each token.
 
         as_plain: treat special tokens in the text as plain text.
         """
@@ -269,7 +268,7 @@ class LibraryProcess:
         except (OSError, TimeoutError):
             ended = True
         except BaseException:
-            self.close()  # the pending answer would be taken for that of the next request
+            self.close()  # otherwise the next request would get the pending answer to this request
             raise
         if ended:
             raise ValueError(self._told(self._end_of(worker.process, seconds), kind, payload))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _END = "<|endoftext|>"
-# Special tokens that classes of transformers 4.57 use if the files do not name them.
+# The special tokens that tokenizer classes of transformers 4.57 use if the files name none.
 _DEFAULTS = {
     "GPT2Tokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
     "Qwen2Tokenizer": {"eos_token": _END, "unk_token": _END, "pad_token": _END},
@@ -26,8 +26,8 @@ _CLASSES = {
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
 }
-# Defaults of (add_bos_token, add_eos_token) for classes in which these settings, and not tokenizer.json,
-# decide whether BOS and EOS are added.
+# Defaults of (add_bos_token, add_eos_token). In these classes the two settings decide whether BOS and EOS are
+# added; in all other classes tokenizer.json decides.
 _AROUND = {
     "CodeLlamaTokenizer": (True, False),
     "CohereTokenizer": (True, False),
@@ -42,11 +42,10 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 class TokenizerSettings:
     """The settings of a tokenizer.
 
-    named: texts of special tokens by name ("bos_token", ...). added: tokens to add to those of
-    tokenizer.json. add_prefix_space: put a space in front of a text; None to follow the file.
-
-    adds_bos, adds_eos: whether BOS is put in front of a text and EOS after it; None if the post-processor in
-    the file decides. legacy: as in LlamaTokenizer. model_max_length: the most ids of a row, or None.
+    named: texts of special tokens by name ("bos_token", ...). added: tokens to add to those in
+    tokenizer.json. add_prefix_space: put a space before a text; None: as in tokenizer.json. adds_bos,
+    adds_eos: add BOS before a text, and EOS after it; None: the post-processor in tokenizer.json decides.
+    legacy: as in LlamaTokenizer. model_max_length: the most ids of a row, or None.
     """
 
     named: dict[str, str] = field(default_factory=dict)
@@ -75,7 +74,7 @@ class TokenizerSettings:
 def read_settings(directory: Path) -> TokenizerSettings:
     """Read tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 
-    ValueError for a damaged file.
+    ValueError if a file is damaged.
     """
     config = read_config(directory)
     if config.get("split_special_tokens"):
@@ -114,7 +113,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_config(directory: Path) -> dict[str, Any]:
     """Read tokenizer_config.json; {} if there is no file.
 
-    ValueError, which names the field, for a wrong type.
+    If a field has the wrong type, ValueError names the field.
     """
     path = directory / "tokenizer_config.json"
     return _checked(read_object(path), path)
@@ -154,10 +153,9 @@ def _is_id(text: str) -> bool:
 
 
 def text_of(token: object, name: str = "a special token") -> str:
-    """Return the text of a special token, given as a text or as an object with "content". ValueError for
-    other values.
+    """Return the text of a special token, which is given as a text or as an object with "content".
 
-    name: name of the token for the message.
+    name: the token's name for messages. ValueError if `token` is anything else.
     """
     text = token.get("content") if isinstance(token, dict) else token
     if not isinstance(text, str):
@@ -190,8 +188,9 @@ def _around(kind: str, config: dict[str, Any]) -> tuple[bool | None, bool | None
 def _added_tokens(
     directory: Path, config: dict[str, Any], named: dict[str, Any], texts: set[str]
 ) -> list[_C.GivenToken]:
-    """Return the added tokens in the order in which transformers gives them ids (`_from_pretrained` in
-    tokenization_utils_base.py).
+    """Return the added tokens, in the order in which transformers assigns ids to them.
+
+    The rules are those of `_from_pretrained` in transformers' tokenization_utils_base.py.
     """
     extra = config.get("additional_special_tokens") or []
     decoder = config.get("added_tokens_decoder")

@@ -1,6 +1,6 @@
-"""Compare the state of a transformers tokenizer, on which its ids depend, with an earlier state.
+"""Detect changes of a transformers tokenizer that may change its ids.
 
-Vocabulary and merges are too large to compare for each text. A digest of them is computed once per epoch.
+Vocabulary and merges are too large to compare for each text, so a digest of them is computed once per epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIECE_FLAGS = (
     "_add_bos", "_add_eos", "_reverse", "_emit_unk_piece", "_enable_sampling", "_nbest_size", "_alpha",
     "_num_threads",
 )  # fmt: skip
-# attributes whose classes are in Python, so that a script can change them
+# Attributes whose classes are written in Python, so that a script can change their methods.
 _IN_PYTHON = ("sp_model", "tokens_trie")
 _OF_MODELS = (
     "dropout",
@@ -42,10 +42,10 @@ _OF_MODELS = (
 def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
     """Return a value that stays equal as long as the same object makes the same ids.
 
-    The state contains class and code of all methods, functions that are set on the object, special and added
-    tokens, attributes that a script may set, and the parts of a fast tokenizer's backend. Vocabulary and
-    merges are represented by their last digest and by the ids of a probe text. If a tokenizer cannot be
-    compared, its states are never equal.
+    The state contains the class, the code of all methods, functions that a script has set on the object,
+    special and added tokens, attributes that a script may set, and the parts of a fast tokenizer's backend.
+    The last digest and the ids of a probe text stand for vocabulary and merges. If a tokenizer has parts that
+    cannot be compared, no two of its states are equal.
     """
     attributes = getattr(tokenizer, "__dict__", {})
     return (
@@ -64,7 +64,7 @@ def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
 
 
 def is_comparable(tokenizer: object) -> bool:
-    """True if all parts can be compared, which is not the case for objects of a script's own classes."""
+    """True if all parts of a tokenizer can be compared. Objects of a script's own classes cannot."""
     return tokenizer_state(tokenizer) == tokenizer_state(tokenizer)
 
 
@@ -74,7 +74,7 @@ def _part_state(part: object) -> tuple[object, ...]:
 
 
 def _content_of(part: object) -> tuple[object, ...]:
-    """Return the words of a Trie, or the settings and probe ids of a SentencePieceProcessor."""
+    """Return the state of a Trie (its words) or of a SentencePieceProcessor (its settings and probe ids)."""
     attributes = getattr(part, "__dict__", {})
     cut_at = attributes.get("_tokens")
     return (
@@ -87,9 +87,9 @@ def _content_of(part: object) -> tuple[object, ...]:
 
 
 def _special_tokens(tokenizer: object) -> str:
-    """Return the texts of special tokens.
+    """Return the texts of the special tokens.
 
-    Their ids are not looked up, because that may not end for a missing token.
+    Ids are avoided if possible, because the look-up of a missing token's id may never end.
     """
     texts = getattr(tokenizer, "_special_tokens_map", None)
     return repr([getattr(tokenizer, name, None) for name in _IDS] if texts is None else texts)
@@ -103,9 +103,7 @@ def _code_of(value: object) -> tuple[object, ...]:
 
 
 def _backend_state(backend: object) -> tuple[object, ...]:
-    """Return the state of a tokenizers.Tokenizer, except truncation and padding, which are set at each
-    call.
-    """
+    """Return the state of a tokenizers.Tokenizer without truncation and padding, which each call sets."""
     if not is_backend(backend):
         return (id(backend),)
     parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor, backend.decoder)
@@ -124,14 +122,13 @@ def _serialized(part: object) -> object:
     try:
         state: object = part.__getstate__()
         return state
-    except Exception:  # the library raises a plain Exception if a script wrote the part
+    except Exception:  # raised by the library if the part is an object of a script's own class
         return object()
 
 
-# Dictionaries from which slow byte-level BPE tokenizers read ids.
+# The dictionaries in which slow byte-level BPE tokenizers look up ids.
 TABLES = ("encoder", "bpe_ranks", "byte_encoder")
-# A text whose ids change with nearly every change of a vocabulary or of merges; to encode it takes
-# microseconds.
+# A text whose ids change if vocabulary or merges change, with few exceptions. It is encoded in microseconds.
 _PROBE = "▁The▁quickest▁brownĠfoxĠjumpedĠoverĠthirteenĠlazyĠdogs,Ġreturning▁functionalities▁internationally"
 
 _looked_at: weakref.WeakKeyDictionary[object, bytes] = weakref.WeakKeyDictionary()
@@ -140,7 +137,7 @@ _looked_at: weakref.WeakKeyDictionary[object, bytes] = weakref.WeakKeyDictionary
 def digest_model(tokenizer: object) -> None:
     """Compute the digest of the tokenizer's present model.
 
-    This takes tens of milliseconds, so call it at most once per epoch.
+    The computation takes tens of milliseconds, so it should run at most once per epoch.
     """
     content = _model_content(tokenizer)
     if content is not None:
@@ -148,20 +145,20 @@ def digest_model(tokenizer: object) -> None:
 
 
 def last_digest(tokenizer: object) -> bytes | None:
-    """Return the last digest of the tokenizer's model; None if there is none."""
+    """Return the last digest of the tokenizer's model; None if no digest was computed."""
     try:
         return _looked_at.get(tokenizer)
-    except TypeError:  # weak references to the object are not possible
+    except TypeError:  # the object does not support weak references
         return None
 
 
 def probe_of(model: BackendModel) -> tuple[int, ...] | str | None:
-    """Return the ids of the probe text with a model of the library tokenizers, or the error message.
+    """Encode the probe text with a model of the library tokenizers. Return the ids or the error message.
 
-    None if ids are random.
+    None if the model has dropout, which makes ids random.
     """
     if getattr(model, "dropout", None):
-        return None  # with dropout, ids are random
+        return None
     try:
         return tuple([token.id for token in model.tokenize(_PROBE)])
     except Exception as fault:  # the library raises plain exceptions
@@ -169,9 +166,9 @@ def probe_of(model: BackendModel) -> tuple[int, ...] | str | None:
 
 
 def probe_of_pieces(pieces: object) -> tuple[int, ...] | str | None:
-    """Return the ids of the probe text with a SentencePieceProcessor, or the error message.
+    """Encode the probe text with a SentencePieceProcessor. Return the ids or the error message.
 
-    None for other objects, and if ids are random.
+    None for other objects, and if sampling makes ids random.
     """
     encode = getattr(pieces, "EncodeAsIds", None)
     if encode is None or not hasattr(pieces, "serialized_model_proto"):

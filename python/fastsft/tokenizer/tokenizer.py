@@ -1,4 +1,4 @@
-"""Run the tokenizer of a Hugging Face model directory natively."""
+"""The class Tokenizer, which runs the tokenizer of a Hugging Face model directory natively."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from fastsft.tokenizer.json_tokenizer import (
 )
 from fastsft.tokenizer.settings import read_settings
 
-_NO_LENGTH = int(1e30)  # transformers' value if a directory names no length
+_NO_LENGTH = int(1e30)  # transformers' model_max_length if no file of the directory sets a length
 
 
 class Tokenizer:
     """The tokenizer of a Hugging Face model directory.
 
-    A directory with tokenizer.model gets the ids of transformers' slow LlamaTokenizer (SentencePiece BPE). A
-    directory with tokenizer.json gets the ids of the library tokenizers: byte-level BPE with the split
-    patterns of GPT-2, Llama 3, Qwen 2 and 3 runs natively, other tokenizers in the library, with a warning. A
-    directory with vocab.json and merges.txt of a GPT2Tokenizer (OPT, GPT-2) or Qwen2Tokenizer gets the ids of
-    the tokenizer.json that transformers makes from these files.
+    With a tokenizer.model, the ids are those of transformers' slow LlamaTokenizer (SentencePiece BPE). With a
+    tokenizer.json, they are those of the library tokenizers: byte-level BPE with the split patterns of GPT-2,
+    Llama 3, Qwen 2 and Qwen 3 runs natively, and the library runs all other tokenizers, with a warning. With
+    vocab.json and merges.txt of a GPT2Tokenizer (OPT, GPT-2) or Qwen2Tokenizer, they are those of the
+    tokenizer.json that transformers makes from these files.
 
-    `model_max_length`: the most ids of a row. `padding_side`: "right" or "left". `vocab_size`: number of ids,
-    with added tokens. `chat_template`: the Jinja text in the files, or None. `bos_token_id`, `bos_token` and
-    so on: ids and texts of special tokens; None if missing.
+    model_max_length: the most ids of a row. padding_side: "right" or "left". vocab_size: number of ids, with
+    added tokens. chat_template: the Jinja text in the files, or None. bos_token_id, bos_token and so on: ids
+    and texts of the special tokens; None if a token is missing.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Tokenizer:
         self.padding_side = padding_side
         self.chat_template = chat_template
         self._pad_token_id: int = native.named.pad
-        # if set, save_pretrained writes this chat template
+        # The chat template that save_pretrained writes; None: as in the loaded files.
         self.trained_template: TrainedTemplate | None = None
 
     @classmethod
@@ -73,8 +73,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load the tokenizer from tokenizer.model, from tokenizer.json, or from vocab.json and merges.txt.
 
-        Settings are read from the JSON files in the directory; the arguments override them. ValueError if
-        files are missing, damaged, or need unsupported features.
+        The arguments override the settings in the directory's JSON files. ValueError if files are missing,
+        damaged, or need unsupported features.
         """
         root = Path(directory)
         if not root.is_dir():
@@ -92,7 +92,7 @@ class Tokenizer:
         elif (root / "tokenizer.json").exists() or has_byte_pair_files(root):
             tokenizer = cls._from_json(root)
         else:
-            tokenizer = cls._from_model(root)  # raises an error, since there is no tokenizer file
+            tokenizer = cls._from_model(root)  # raises the error that there is no tokenizer file
         if model_max_length is not None:
             tokenizer.model_max_length = model_max_length
         if padding_side is not None:
@@ -129,8 +129,9 @@ class Tokenizer:
     ) -> list[int]:
         """Return the ids of `text`.
 
-        add_special_tokens: add BOS and EOS, as the tokenizer's settings say. split_special_tokens: treat
-        special tokens in the text, such as "</s>", as plain text. ValueError for a lone surrogate.
+        add_special_tokens: add BOS and EOS according to the tokenizer's settings. split_special_tokens: treat
+        special tokens in the text, such as "</s>", as plain text. ValueError if the text has a lone
+        surrogate.
         """
         ids = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
@@ -138,16 +139,16 @@ class Tokenizer:
     def encode_batch(
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
-        """Return the ids of each text, using several threads. Arguments are those of `encode`."""
+        """Return the ids of each text, computed by several threads. The arguments are as in `encode`."""
         rows = self.native.encode_batch([text.encode() for text in texts], split_special_tokens)
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
     def encode_with_offsets(
         self, text: str, *, split_special_tokens: bool = False
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids and, for each id, the range of UTF-8 bytes (begin, end) in the text.
+        """Return the ids and, for each id, its range (begin, end) of UTF-8 bytes in the text.
 
-        The ranges cover the text.
+        Together the ranges cover the whole text.
         """
         return self.native.encode_with_offsets(text.encode(), split_special_tokens)
 
@@ -156,7 +157,7 @@ class Tokenizer:
         return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
-        """Return the id of a token, given as its text in the vocabulary; None if there is no such token."""
+        """Return the id of a token. token: its text in the vocabulary. None if there is no such token."""
         return _or_none(self.native.find_token(token))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
@@ -210,11 +211,10 @@ class Tokenizer:
         self._pad_token_id = token_id
 
     def save_pretrained(self, directory: str | Path) -> list[str]:
-        """Write the tokenizer files as they were loaded, with the present pad_token, model_max_length and
-        padding_side.
+        """Write the tokenizer files, and return their names.
 
-        If `trained_template` is set, the chat template of the labels is written, too. Returns the names of
-        the written files.
+        The files are written as they were loaded, with the present pad_token, model_max_length and
+        padding_side. If `trained_template` is set, that chat template replaces the loaded template.
         """
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
@@ -251,10 +251,7 @@ def _content(token: object) -> object:
 
 
 def _patch(path: Path, changes: dict[str, object]) -> None:
-    """Change the values in a JSON file that differ from `changes`.
-
-    The file is not written if none differs.
-    """
+    """Set the values `changes` in a JSON file. The file is written only if a value differs."""
     content = read_json_object(path) if path.exists() else {}
     differing = {key: value for key, value in changes.items() if _content(content.get(key)) != value}
     if differing:

@@ -1,6 +1,4 @@
-"""For a tokenizer object of transformers, find a native tokenizer with the same ids, or call the object
-itself.
-"""
+"""Find a native tokenizer with the same ids as a transformers tokenizer, or call that tokenizer itself."""
 
 from __future__ import annotations
 
@@ -38,13 +36,12 @@ _ENCODING = ("encode", "encode_batch", "encode_with_offsets", "convert_tokens_to
 def find_native_tokenizer(tokenizer: object) -> _C.Tokenizer | None:
     """Return a native tokenizer with the same ids as a tokenizer object; None if there is none.
 
-    Supported are fastsft's Tokenizer, a slow LlamaTokenizer, and fast tokenizers of transformers.
-
-    The native tokenizer is made from vocab_file, legacy, added tokens, add_bos_token, add_eos_token and
-    special tokens of a slow tokenizer, or from backend_tokenizer.to_str() of a fast tokenizer
-    (docs/spec/fastchat_labels.md, section 3.4). The result is None if a script has replaced a method of the
-    object, its class or a base class; the object itself is then called. ValueError for a fastsft Tokenizer
-    that a script has changed, since it cannot be called.
+    The object may be fastsft's Tokenizer, a slow LlamaTokenizer, or a fast tokenizer of transformers. For a
+    slow tokenizer, the native tokenizer is made from vocab_file, legacy, added tokens, add_bos_token,
+    add_eos_token and special tokens; for a fast tokenizer, from backend_tokenizer.to_str()
+    (docs/spec/fastchat_labels.md, section 3.4). If a script has replaced a method of the object, its class or
+    a base class, the result is None, and the caller calls the object itself. ValueError if a script has
+    changed a fastsft Tokenizer, because such an object cannot be called.
     """
     own = getattr(tokenizer, "native", None)
     if isinstance(own, _C.Tokenizer):
@@ -54,9 +51,9 @@ def find_native_tokenizer(tokenizer: object) -> _C.Tokenizer | None:
 
 
 def require_native_tokenizer(tokenizer: object, what: str) -> _C.Tokenizer:
-    """Return the native tokenizer; ValueError if there is none.
+    """Return the native tokenizer with the same ids. ValueError if there is none.
 
-    what: what needs it, as the beginning of the message.
+    what: the feature that needs a native tokenizer; begins the message.
     """
     native = find_native_tokenizer(tokenizer)
     if native is None:
@@ -68,7 +65,7 @@ def require_native_tokenizer(tokenizer: object, what: str) -> _C.Tokenizer:
 
 
 def why_not_native(tokenizer: object) -> str:
-    """Return the reason, for a message, why a tokenizer has no native equivalent."""
+    """Return the reason why a tokenizer has no native equivalent, for a message."""
     changed = replaced_methods_of(tokenizer)
     if not changed and is_slow_llama(tokenizer):
         return "LlamaTokenizer has settings or parts that fastsft does not have natively"
@@ -95,9 +92,7 @@ def _made(tokenizer: object) -> _C.Tokenizer | None:
 
 
 def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
-    """True if a slow tokenizer has an unchanged Trie of transformers, and the SentencePiece model of its
-    file.
-    """
+    """True if a script has changed neither the Trie nor the SentencePiece model of a slow tokenizer."""
     pieces = tokenizer.sp_model
     encode = [vars(type(pieces)).get(name) for name in ("encode", "Encode", "piece_to_id", "PieceToId")]
     if replaced_methods_of(tokenizer.tokens_trie) or replaced_on(pieces):
@@ -111,7 +106,7 @@ def _has_own_parts(tokenizer: SlowTokenizer) -> bool:
 
 
 def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
-    """True if the tokenizer cuts texts at exactly these added tokens, with these ids."""
+    """True if `added` has exactly the tokens at which the tokenizer cuts texts, with their ids."""
     if tokenizer._added_tokens_encoder != {token.content: number for number, token in added.items()}:
         return False
     trie = type(tokenizer.tokens_trie)()
@@ -124,8 +119,9 @@ def _cuts_at(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> bool:
 
 
 def _check_ours(tokenizer: object, native: _C.Tokenizer) -> None:
-    """Raise ValueError for a change of a fastsft Tokenizer that would have no effect, since `native` makes
-    the labels.
+    """Raise ValueError if a script has changed a fastsft Tokenizer in a way that would have no effect.
+
+    Labels are made by `native`, so a replaced method would never be called.
     """
     for method in replaced_methods_of(tokenizer):
         if method.where.rpartition(".")[2] in _ENCODING or "object's" in method.where:
@@ -172,7 +168,7 @@ def _build(tokenizer: SlowTokenizer) -> _C.Tokenizer | None:
 
 
 def _spaced_ids(tokenizer: SlowTokenizer, added: Mapping[int, AddedToken]) -> set[int]:
-    """Return the ids of added tokens that `decode` surrounds with spaces."""
+    """Return the ids of the added tokens that `decode` surrounds with spaces."""
     special, more = set(tokenizer.all_special_tokens), set(tokenizer.additional_special_tokens)
     pieces = tokenizer.vocab_size
     return {
@@ -191,12 +187,12 @@ def _names(tokenizer: FastTokenizer) -> dict[str, str]:
 def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
     if getattr(tokenizer, "split_special_tokens", False) or tokenizer.truncation_side != "right":
         return None
-    # legacy defaults to True, as in tokenizer_config.json.
+    # In tokenizer_config.json, too, `legacy` is True by default.
     settings = TokenizerSettings(named=_names(tokenizer), legacy=bool(getattr(tokenizer, "legacy", True)))
     name = type(tokenizer).__name__
     try:
         text = tokenizer.backend_tokenizer.to_str()
-    except Exception:  # the library raises a plain Exception if a script wrote a part of the tokenizer
+    except Exception:  # raised by the library if a part is an object of a script's own class
         return None
     try:
         return _C.parse_json_tokenizer(text, name, settings.native())
@@ -205,11 +201,11 @@ def _build_fast(tokenizer: FastTokenizer) -> _C.Tokenizer | None:
 
 
 def called_tokenizer(tokenizer: object) -> _C.PythonTokenizer:
-    """Return an object with which the core makes labels by calling `tokenizer`.
+    """Return an object through which the core calls `tokenizer` to make labels.
 
     FastChat calls a tokenizer both with a single text and with a batch that is padded and truncated. If a
-    script has changed a method, a text whose ids differ between the two leads to a ValueError. TypeError for
-    an object that cannot be called.
+    script has changed a method and a text has different ids in the two calls, ValueError is raised. TypeError
+    if `tokenizer` cannot be called.
     """
     if not is_callable(tokenizer):
         raise TypeError(
@@ -227,7 +223,7 @@ def called_tokenizer(tokenizer: object) -> _C.PythonTokenizer:
 
 
 class _CheckedCalls:
-    """Returns the ids of a text, after a check that a call with a batch gives the same ids."""
+    """A function that returns the ids of a text, and checks that a call with a batch gives the same ids."""
 
     def __init__(self, tokenizer: CallableTokenizer, changed: Method) -> None:
         self._tokenizer, self._changed = tokenizer, changed
@@ -258,10 +254,10 @@ class _CheckedCalls:
 def run_tokenizer(
     directory: str, model_max_length: int, padding_side: str
 ) -> Tokenizer | PreTrainedTokenizerBase:
-    """Return the tokenizer of a run: fastsft's, or transformers' slow one, as in FastChat, if a script makes
-    the data.
+    """Return the tokenizer of a run.
 
-    ValueError if transformers is needed and not installed.
+    It is fastsft's Tokenizer. If a script has replaced functions that make the data, it is transformers' slow
+    tokenizer, as in FastChat. ValueError if transformers is needed and not installed.
     """
     names = rebound_data_names()
     if names:

@@ -35,8 +35,8 @@ class _EventFile:
     """A new event file in a local directory, written through an open file descriptor.
 
     TensorBoard's own writer opens the file by name for each write, and would follow a link that another user
-    has put there. begin: first step from which TensorBoard hides the values of earlier event files; None
-    hides nothing.
+    has put in its place. begin: first step from which TensorBoard hides the values of earlier event files;
+    None hides nothing.
     """
 
     _numbers = itertools.count()
@@ -47,7 +47,7 @@ class _EventFile:
         from torch.utils.tensorboard import summary
 
         self._event = event_pb2.Event
-        self._forms: Any = summary  # Any, because it has no type annotations
+        self._forms: Any = summary  # Any: TensorBoard's `summary` module has no type annotations
         directory.mkdir(parents=True, exist_ok=True)
         own = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
         self._records = RecordWriter(NewFile(directory / f"events.out.tfevents.{own}"))

@@ -127,7 +127,7 @@ class Tracker(TrainerCallback):
             self.make_room()
 
     def make_room(self) -> None:
-        """Stop owning the library's current run, so that another tracker may begin its own."""
+        """Stop owning the library's current run, so that another tracker may begin a run."""
         if Tracker._current.get(self.name) is self:
             del Tracker._current[self.name]
 
@@ -140,7 +140,7 @@ class Tracker(TrainerCallback):
             return
         other = Tracker._current.get(self.name)
         if other is not None and (training or not other._trains):
-            other.stop()  # its Trainer is not training, or this one begins to train
+            other.stop()  # the other Trainer is not training, or this tracker's Trainer begins to train
         self.open(args, state, model)
         self._is_open, self._is_off = True, False
         Tracker._current.setdefault(self.name, self)
@@ -251,5 +251,5 @@ def check_trackers(report_to: str | Iterable[str] | None, args: TrackedArguments
 
 
 def make_trackers(report_to: str | Iterable[str] | None) -> list[Tracker]:
-    """Return a new tracker for each that `--report_to` selects; ValueError as in `resolve_trackers`."""
+    """Return a new tracker for each name that `--report_to` selects; ValueError as in `resolve_trackers`."""
     return [trackers()[name]() for name in resolve_trackers(report_to)]

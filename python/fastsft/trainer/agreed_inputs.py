@@ -1,4 +1,7 @@
-"""Compare arguments, model, tokenizer and data between ranks, before a collective that depends on them."""
+"""Comparison of arguments, model, tokenizer and data between ranks, before the first step.
+
+If ranks had different inputs, later collectives would hang or give wrong results.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 _OF_TOKENIZER = ("model_max_length", "pad_token_id", "eos_token_id", "bos_token_id", "padding_side")
-_told: set[tuple[str, str]] = set()  # (what, class) of data sets whose line was printed
+_told: set[tuple[str, str]] = set()  # (name, class) of each data set with a printed notice
 
 
 def meet_and_agree(
@@ -33,10 +36,10 @@ def meet_and_agree(
     files: DataArguments | None,
     *others: DataclassInstance,
 ) -> None:
-    """Meet the other ranks, and compare arguments and data files with theirs. Collective.
+    """Meet the other ranks, and check that all have the same arguments and data files. Collective.
 
     files: fastsft's DataArguments, or None if a script reads the data itself. others: further argument
-    objects.
+    objects to compare.
     """
     launcher.meet(args.ddp_timeout)
     agree_on_start(args, model_args, data_args, *others)
@@ -45,10 +48,10 @@ def meet_and_agree(
 
 
 def meet_for_trainer(args: TrainingArguments, callbacks: Sequence[object], **given: object) -> None:
-    """Meet the other ranks, and compare TrainingArguments and the arguments of Trainer. Collective.
+    """Meet the other ranks, and check that all have the same TrainingArguments and Trainer arguments.
 
-    callbacks: compared by class name. given: data sets and functions, compared by whether they are given; a
-    dictionary of data sets is compared by its names.
+    Collective. callbacks: compared by class name. given: data sets and functions by parameter name. Only
+    their presence is compared, and for a dictionary of data sets its keys.
     """
     launcher.meet(args.ddp_timeout)
     facts = {f"Trainer({name}=)": _kind(value) for name, value in given.items()}
@@ -62,7 +65,10 @@ def _kind(value: object) -> list[str] | str | None:
 
 
 def callback_facts(callbacks: Sequence[object]) -> Facts:
-    """Return the class names of a script's callbacks, which may make a rank save, evaluate or stop."""
+    """Return the class names of a script's callbacks, for comparison between ranks.
+
+    Ranks with different callbacks could save, evaluate or stop at different steps.
+    """
     kinds = [item if isinstance(item, type) else type(item) for item in callbacks]
     names = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fastsft.")]
     return {"callbacks": ", ".join(names) or None}
@@ -71,20 +77,20 @@ def callback_facts(callbacks: Sequence[object]) -> Facts:
 def agree_on_start(args: TrainingArguments, *others: DataclassInstance, **further: object) -> None:
     """Compare versions, torch switches and all arguments between ranks. Collective.
 
-    others: further argument objects. further: more facts to compare, by name. ValueError if ranks differ.
+    others: further argument objects. further: other values to compare, by name. ValueError if ranks differ.
     """
     if launch().world_size > 1:
         compare("comparing arguments", lambda: {**start_facts(args, *others), **further})
 
 
 def agree_on_files(data_args: DataArguments) -> None:
-    """Compare the data files by content, and whether there is a token cache. Collective."""
+    """Check that all ranks have the same data files, and that all or none have a token cache. Collective."""
     if launch().world_size > 1:
         compare("comparing the files of the data", lambda: file_facts(data_args))
 
 
 def file_facts(data_args: DataArguments) -> Facts:
-    """Return number, weights and content digests of the data files, and whether there is a token cache."""
+    """Return the data files' number, weights and content digests, and whether there is a token cache."""
     cached = cache_directory(data_args.data_cache) is not None
     facts: dict[str, object] = {"a token cache (--data_cache)": cached}
     for name in ("data_path", "eval_data_path"):
@@ -99,7 +105,7 @@ def file_facts(data_args: DataArguments) -> Facts:
 
 
 def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
-    """Compare configuration, tokenizer and weights, and broadcast rank 0's adapters. Collective."""
+    """Check that all ranks have the same model and tokenizer, and broadcast rank 0's adapters. Collective."""
     if launch().world_size > 1:
         compare("comparing models", lambda: {**tokenizer_facts(tokenizer), **model_facts(model)})
         model.broadcast_adapters()
@@ -107,7 +113,7 @@ def agree_on_model(model: CausalLM, tokenizer: object = None) -> None:
 
 
 def agree_on_weights(model: CausalLM) -> None:
-    """Compare every byte of the initial weights, after `model_facts` were compared. Collective."""
+    """Check that all ranks have bit-identical initial weights. Collective. Call after `model_facts` agree."""
     agreement = AllOrNone("comparing weights")
     digests = agreement.attempt(lambda: weight_digests(model))
     agreement.settle(None)
@@ -115,9 +121,9 @@ def agree_on_weights(model: CausalLM) -> None:
 
 
 def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
-    """Compare labelled rows, or the items of a script's data set, between ranks. Collective.
+    """Check that all ranks have the same labelled rows, or the same items of a script's data set. Collective.
 
-    If a script's code makes the items, only their number can be compared; a line says so.
+    If a script's code makes the items, only their number can be compared; a printed notice says so.
     """
     if launch().world_size == 1:
         return
@@ -135,9 +141,9 @@ def agree_on_rows(what: str, dataset: object, rows: TokenRows) -> None:
 
 
 def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> Facts:
-    """Return number and checksum of the rows.
+    """Return the row count and a checksum of the rows.
 
-    digest: if the rows are read only later, hash the items of the data set instead.
+    digest: if the rows are not read yet, hash the data set's items instead.
     """
     facts: dict[str, object] = {f"rows of {what}": len(rows)}
     if rows.native is not None:
@@ -148,7 +154,7 @@ def row_facts(what: str, dataset: object, rows: TokenRows, *, digest: bool) -> F
 
 
 def tokenizer_facts(tokenizer: object) -> Facts:
-    """Return the tokenizer's class, the digest of its files if known, and its special tokens."""
+    """Return the tokenizer's class, special tokens and settings, and the digest of its files if known."""
     if tokenizer is None:
         return {"tokenizer": None}
     known = {name: getattr(tokenizer, name, None) for name in _OF_TOKENIZER}
@@ -157,6 +163,6 @@ def tokenizer_facts(tokenizer: object) -> Facts:
 
 
 def model_facts(model: CausalLM) -> Facts:
-    """Return config.json, and whether the initial weights are in an engine, in memory or in a directory."""
+    """Return the model's config.json, and the place of its initial weights: engine, memory or directory."""
     config = {key: value for key, value in dict(model.config).items() if key != "_name_or_path"}
     return {"config.json": config, "the model's weights are in": weights_location(model)}

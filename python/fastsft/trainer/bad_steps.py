@@ -1,4 +1,7 @@
-"""What a run does after NaN, inf, a loss spike or wrong bits (docs/signals.md, "Bad numbers (NaN, inf)")."""
+"""The handling of steps with NaN, inf, a loss spike or wrong bits.
+
+Described in docs/signals.md, "Bad numbers (NaN, inf)".
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
 
-_WINDOW = 32  # number of newest losses whose mean a spike is compared with
-_LEAST = 8  # number of losses before which no loss counts as a spike
+_WINDOW = 32  # number of recent losses in the mean against which a loss is compared
+_LEAST = 8  # number of losses that must be known before a loss can count as a spike
 
 
 class RollBackError(Exception):
-    """Asks the loop to go back to the last checkpoint before `steps[0]`, and to leave `steps` out."""
+    """Request to the training loop: go back to the last checkpoint before `steps[0]`, and skip `steps`."""
 
     def __init__(self, steps: list[int], reason: str) -> None:
         super().__init__(reason)
@@ -28,10 +31,10 @@ class RollBackError(Exception):
 
 
 class BadSteps:
-    """Judges steps by loss and gradient norm. Both are the same on every rank, so all judge alike.
+    """Judge of steps by their loss and gradient norm, which are the same on every rank.
 
-    A step with a loss or norm that is not finite, or a loss above `loss_limit()`, has changed no weight.
-    `left_out`: the numbers of steps that a roll-back leaves out; they are not computed.
+    The engine changes no weight in a step whose loss or norm is not finite, or whose loss is above
+    `loss_limit()`. `left_out`: numbers of the steps that are not computed after a roll-back.
     """
 
     def __init__(self, args: TrainingArguments) -> None:
@@ -48,9 +51,10 @@ class BadSteps:
         return float(self._args.loss_spike_factor * math.fsum(self._recent) / len(self._recent))
 
     def judge(self, step: int, result: _C.StepResult, limit: float) -> bool:
-        """Return True if `step`, begun with the loss limit `limit`, counts; print a line if it does not.
+        """Return True if `step` is good. Otherwise print a message and return False, or raise an error.
 
-        Raises NotFiniteError or RollBackError as --on_nonfinite says.
+        limit: the loss limit with which the step was begun. NotFiniteError or RollBackError according to
+        --on_nonfinite.
         """
         if result.finite and math.isfinite(result.loss):
             self._recent.append(result.loss)
@@ -82,13 +86,13 @@ class BadSteps:
         tell(f"step {step}: {reason}; left out, it changed no weight ({self._count} so far)")
 
     def rolled_back(self, steps: list[int]) -> None:
-        """Leave `steps` out from now on, after the run has gone back to a step before them."""
+        """Skip `steps` from now on. Called after the run has gone back to a step before them."""
         self.left_out.update(steps)
         self._count += len(steps)
         self._spikes.clear()
 
     def state(self) -> dict[str, object]:
-        """Return the values that `restore` reads, for fastsft_state.json."""
+        """Return the state to store in fastsft_state.json, for `restore`."""
         return {
             "left_out": sorted(self.left_out),
             "count": self._count,
@@ -97,7 +101,7 @@ class BadSteps:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `state()` returned; steps that are left out already stay out."""
+        """Restore the values that `state()` returned. Steps that are skipped now are still skipped then."""
         self.left_out |= set(state.get("left_out", []))
         self._count = max(self._count, state.get("count", 0))
         self._recent = deque(state.get("recent_losses", []), maxlen=_WINDOW)
@@ -110,7 +114,8 @@ _RESUMES = "; the same command resumes from the newest checkpoint, if one was wr
 def check_replay(engine: _C.Engine, step: int) -> None:
     """Check that the replayed step had bit-identical gradients on every rank. Collective.
 
-    ReplayMismatchError names the ranks whose own gradients differed; the step has then changed no weight.
+    ReplayMismatchError names the ranks whose gradients differed before the reduction over ranks. The engine
+    changes no weight in such a step.
     """
     found = engine.replay_digests
     mine = (found.own[0] == found.own[1], found.reduced[0] == found.reduced[1])
@@ -131,7 +136,7 @@ def check_replay(engine: _C.Engine, step: int) -> None:
 
 
 def check_replicas(engine: _C.Engine, step: int) -> None:
-    """Check that ranks with the same shard of the state have the same bits. Collective.
+    """Check that ranks with the same shard have bit-identical state and parameters. Collective.
 
     ReplicaMismatchError names the units, and the ranks that differ from the majority.
     """
@@ -161,7 +166,10 @@ def check_replicas(engine: _C.Engine, step: int) -> None:
 
 
 def deviating(copies: dict[int, int]) -> list[int]:
-    """Return the ranks whose value in `copies` differs from the majority's; all ranks if there is none."""
+    """Return the ranks whose value in `copies` differs from the majority's.
+
+    If no value has a majority, return all ranks.
+    """
     value, count = Counter(copies.values()).most_common(1)[0]
     if count == len(copies):
         return []
@@ -175,15 +183,16 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 _GROWTH, _BACKOFF = 2.0, 0.5
 _MOST_SCALE = 2.0**127  # the largest power of two that float32 holds
-_LEAST_SCALE = 1e-4  # as fairseq's --min-loss-scale: gradients that overflow below it overflow at any scale
+# fairseq's --min-loss-scale. Gradients that overflow below this scale would overflow at any scale.
+_LEAST_SCALE = 1e-4
 
 
 class LossScale:
     """The dynamic loss scale of float16 training, the same on every rank; 1 without --fp16.
 
-    A step whose gradients overflow changes no weight. `schedule_lag`: number of such steps, which do not
-    advance the learning rate. With --optim adamw_torch_fused they do advance it: torch's fused AdamW skips
-    the update itself, so that accelerate steps the schedule as usual.
+    A step whose gradients overflow changes no weight. `schedule_lag`: number of overflowed steps, which do
+    not advance the learning-rate schedule. With --optim adamw_torch_fused the number stays 0: torch's fused
+    AdamW skips the update inside its kernel, so accelerate does not notice and advances the schedule.
     """
 
     def __init__(self, args: TrainingArguments) -> None:
@@ -195,9 +204,9 @@ class LossScale:
         self._good_steps = 0  # finite steps since the scale last changed
 
     def absorbs(self, step: int, result: _C.StepResult, limit: float) -> bool:
-        """Adjust the scale to the result of `step`; return True for an overflow, which lowers the scale.
+        """Adjust the scale after `step`; return True if gradients overflowed, which lowers the scale.
 
-        NotFiniteError if the scale falls below the smallest useful one.
+        NotFiniteError if the scale falls below the smallest useful scale.
         """
         if not self.enabled:
             return False
@@ -209,7 +218,7 @@ class LossScale:
         before, self.value = self.value, self.value * _BACKOFF
         self._good_steps = 0
         self.schedule_lag += self._holds_schedule
-        if not math.isfinite(result.loss):  # no scale would help, so that BadSteps decides
+        if not math.isfinite(result.loss):  # no scale would help; BadSteps handles the step
             return False
         if self.value < _LEAST_SCALE:
             raise NotFiniteError(
@@ -232,7 +241,7 @@ class LossScale:
             self.value *= _GROWTH
 
     def state(self) -> dict[str, object]:
-        """Return the values that `restore` reads, for fastsft_state.json; empty without --fp16."""
+        """Return the state to store in fastsft_state.json, for `restore`; empty without --fp16."""
         if not self.enabled:
             return {}
         return {
@@ -242,7 +251,10 @@ class LossScale:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `state()` returned; without it (a checkpoint of another dtype) the scale stays."""
+        """Restore the values that `state()` returned.
+
+        An empty `state`, from a checkpoint of another dtype, leaves the scale as it is.
+        """
         if not self.enabled or not state:
             return
         self.value, self.schedule_lag = float(state["scale"]), int(state["schedule_lag"])

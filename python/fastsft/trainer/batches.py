@@ -1,4 +1,4 @@
-"""The rows of each optimizer step of a run, and the row at which a resumed run continues to read."""
+"""The rows of each optimizer step, and the position in the data from which a resumed run reads on."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 
 
 class StepRows(NamedTuple):
-    """Rows of one step: a native data set, and the plan of which rank computes which of its rows.
+    """Rows of one step: a native data set, and the plan that assigns its rows to ranks and micro-batches.
 
-    input_tokens: number of tokens that include_num_input_tokens_seen counts for the step. padded_tokens:
-    number of tokens of all rows of the step with their padding. padded_length: number of tokens of one
-    padded row.
+    input_tokens: token count of the step for include_num_input_tokens_seen. padded_tokens: token count of
+    the step's rows with their padding. padded_length: token count of the longest padded row.
     """
 
     native: _C.TokenDataset
@@ -52,10 +51,10 @@ class StepRows(NamedTuple):
 
 
 class StepBatch(NamedTuple):
-    """One optimizer step: its rows, its number of micro-batches, and its place in the run.
+    """One optimizer step: the rows, the micro-batch count, and the position in the run.
 
-    epoch_after: number of epochs done after the step, with a fraction. ends_epoch: True for the last step of
-    an epoch.
+    epoch_after: number of epochs that are done after the step, as a fraction such as 1.25. ends_epoch: True
+    for the last step of an epoch.
     """
 
     rows: StepRows
@@ -65,22 +64,22 @@ class StepBatch(NamedTuple):
 
 
 class Batches:
-    """Hands out the steps of a run, epoch by epoch; a resumed run begins within an epoch."""
+    """The source of a run's steps, epoch by epoch. A resumed run may begin within an epoch."""
 
     def __init__(self, setup: Setup, planner: Planner, reader: RowReader, state: TrainerState) -> None:
         self._setup, self._planner, self._rows, self._state = setup, planner, reader, state
         self._reader: BatchReader | None = None  # None for native rows
-        self._reads: EpochReads | None = None  # the reads of the running epoch
+        self._reads: EpochReads | None = None  # the row stream of the running epoch; None for native rows
         self._position: ReadPosition | None = None
         self._foreign: ForeignStates | None = None
         self._source: _C.StepSource | None = None
-        self._is_restored = False  # True until the next epoch if random states were restored for it
-        self.tokens_read: float | None = None  # tokens of the whole run, for include_tokens_per_second
+        self._is_restored = False  # True from `begin` with random states until the first epoch is opened
+        self.tokens_read: float | None = None  # token count of the run, for include_tokens_per_second
 
     def open_reader(self) -> None:
         """Open a reader of train_dataset if its rows are not native.
 
-        With include_tokens_per_second also count the tokens that the run will read.
+        With include_tokens_per_second, also count the tokens that the run will read.
         """
         self._reader, self.tokens_read = None, None
         if not self._planner.rows.is_read:
@@ -90,9 +89,10 @@ class Batches:
             self.tokens_read = count_tokens(self._setup.args, self._reader, self._planner.plan.max_steps)
 
     def begin(self, states: dict[str, Any] | None, foreign: ForeignStates | None) -> None:
-        """Restore the random states of a checkpoint, since callbacks may have drawn numbers after the resume.
+        """Restore a checkpoint's random states, since callbacks may have drawn numbers after the resume.
 
-        states: those of fastsft's checkpoint, or None. foreign: those of transformers' checkpoint, or None.
+        states: random states of a fastsft checkpoint, or None. foreign: random states of a transformers
+        checkpoint, or None.
         """
         self._foreign, self._position, self._is_restored = foreign, None, states is not None
         if states is None:
@@ -104,21 +104,22 @@ class Batches:
             self._position = ReadPosition(RandomState.from_json(reading["epoch"]), ahead)
 
     def position(self) -> ReadPosition | None:
-        """Return the random states from which a resumed run reads again the rows that were read ahead.
+        """Return the random states with which a resumed run can read the prefetched rows once more.
 
         None if the rows are native.
         """
         return None if self._reads is None else self._reads.position()
 
     def tell_epoch(self, epoch: int) -> None:
-        """Call the data set's `set_epoch`, if it has one, at the moment at which accelerate calls it."""
+        """Call the data set's `set_epoch`, if there is such a method, when accelerate would call it."""
         if self._reader is not None:
             self._reader.tell_epoch(epoch)
 
     def epoch(self, epoch: int, first: int, phase: Callable[[], str]) -> Iterator[StepBatch]:
         """Yield the steps of `epoch` from step `first` on. Collective.
 
-        phase: returns the name of the next step's deadline. ValueError if the data set's length has changed.
+        phase: function that returns the name of the next step's deadline. ValueError if the length of the
+        data set has changed.
         """
         steps, args, plan = self._open_epoch(epoch, first), self._setup.args, self._planner.plan
         for step in range(first, plan.steps_per_epoch):
@@ -132,7 +133,7 @@ class Batches:
             )  # fmt: skip
 
     def end(self) -> None:
-        """Stop reading at the end of the run, and end all worker processes."""
+        """Stop reading rows at the end of the run, and end all worker processes."""
         reader, self._reader, self._source = self._reader, None, None
         self._close_epoch()
         if reader is not None:
@@ -152,11 +153,11 @@ class Batches:
         groups = EpochGroups(args, rows, epoch, None)
         position, self._position = self._position if first else None, None
         skip = first * args.gradient_accumulation_steps
-        if args.dataloader_num_workers:  # worker processes, forked below, get a copy of the model
+        if args.dataloader_num_workers:  # the worker processes forked below get a copy of the model
             setup.model.refresh()
         agreement = AllOrNone("reading the data")  # covers the reader's first batch, which is read here
         reader = self._reader
-        assert reader is not None  # `open_reader` has opened it, as rows.is_read
+        assert reader is not None  # set by `open_reader` if rows.is_read
         self._reads = reads = agreement.attempt(lambda: reader.read(skip, position))
         agreement.settle(None)
         assert reads is not None
@@ -168,13 +169,16 @@ class Batches:
             reads.close()
 
     def _set_foreign_states(self) -> None:
-        """Set the random states of transformers' checkpoint, after the rows of the first step are read."""
+        """Set the random states of a transformers checkpoint, after the rows of the first step are read."""
         foreign, self._foreign = self._foreign, None
         if foreign is not None and foreign.states is not None:
             foreign.states.set()
 
     def _place_foreign(self, epoch: int, first: int) -> None:
-        """Bring the random generators to their state at the begin of `epoch`, before its order is drawn."""
+        """Set the random generators to the state before the row order of `epoch` is drawn.
+
+        Does nothing unless the run resumes from a transformers checkpoint.
+        """
         if self._foreign is None:
             return
         if first:
@@ -183,9 +187,9 @@ class Batches:
             self._set_foreign_states()
 
     def _rows_now(self, epoch: int) -> TokenRows:
-        """Return the planned rows; if a script has changed fastsft's data set, they are read item by item."""
+        """Return the planned rows. If a script has changed fastsft's data set, read it item by item."""
         rows, args = self._planner.rows, self._setup.args
-        # Persistent worker processes keep the data set of the first epoch, so that changes do not reach them.
+        # Persistent worker processes keep a copy of the data set from the first epoch and see no changes.
         copied = args.dataloader_persistent_workers and self._source is not None
         looked_at = not rows.is_read and not copied
         changed = looked_at and untouched_rows(rows.source, label=False) is not rows.native
@@ -204,8 +208,8 @@ class Batches:
 class NativeEpoch:
     """The steps of one epoch over native rows.
 
-    source: made by `step_source`. goes_on: True if random states from within this epoch were restored; the
-    draw of the loader's seed is then already done.
+    source: result of `step_source`. goes_on: True if the random states were restored from within this epoch,
+    in which the seed of the data loader was drawn already.
     """
 
     def __init__(
@@ -225,7 +229,7 @@ class NativeEpoch:
 
     def take(self, step: int) -> StepRows:
         """Return the rows of `step`. ValueError if a script has changed the data set meanwhile."""
-        if not self._args.dataloader_num_workers:  # worker processes have their own copy of the data set
+        if not self._args.dataloader_num_workers:  # worker processes would read their own copy
             self._rows.take(self._read_by(step))
         plan, length = self.groups.plan(step), self._rows.padded_length
         is_counted = self._args.include_num_input_tokens_seen != "no"
@@ -234,7 +238,10 @@ class NativeEpoch:
         return StepRows(self._rows.native, plan, tokens, plan.num_conversations * length, length)
 
     def _read_by(self, step: int) -> list[int]:
-        """Return the rows that transformers' loader reads on this rank for `step`: it is one batch ahead."""
+        """Return the rows that transformers' data loader reads on this rank during `step`.
+
+        The loader is one batch ahead of the step.
+        """
         rank, groups = self._args.process_index, self.groups
         batches = groups.reference(step)[rank]
         if self._taken == step - 1:
@@ -246,7 +253,7 @@ class NativeEpoch:
 
 
 class ReadEpoch:
-    """The steps of one epoch whose rows are read from the data set step by step."""
+    """The steps of one epoch whose rows are read from the data set, one step after the other."""
 
     def __init__(
         self, setup: Setup, planner: Planner, groups: EpochGroups, reads: EpochReads, rules: ItemRules | None
@@ -256,7 +263,10 @@ class ReadEpoch:
         )  # fmt: skip
 
     def take(self, step: int) -> StepRows:
-        """Read the rows of `step`, and the batch after it. Collective. ValueError names a faulty row."""
+        """Return the rows of `step`. Collective. The reader also fetches the next batch.
+
+        ValueError names a faulty row.
+        """
         setup, args = self._setup, self._setup.args
         count = self.groups.size_of(step)
         batches = gather_batches(lambda: [self._reads.take() for _ in range(count)])
@@ -279,19 +289,20 @@ _RUNTIME = "_runtime"  # suffix of a metric that every evaluation logs
 
 
 class EarlierDraws:
-    """The random numbers that transformers' run drew before it saved its checkpoint (docs/checkpoint.md).
+    """The random draws of a transformers run before it saved its checkpoint (docs/checkpoint.md).
 
-    If the checkpoint is from within an epoch, they decide which rows of that epoch are left.
+    If the checkpoint was saved within an epoch, these draws determine which rows of that epoch remain.
     """
 
     def __init__(self, setup: Setup, planner: Planner, state: TrainerState) -> None:
         self._setup, self._planner, self._state = setup, planner, state
 
     def draw(self, epoch: int, saved: RandomState | None) -> None:
-        """Replay the draws of transformers' run from torch's global generator before the order of `epoch`.
+        """Replay all draws that the transformers run made before it drew the row order of `epoch`.
 
-        Does nothing without --group_by_length. Prints a warning if the checkpoint's random states `saved` are
-        None or show other draws: the order is then unknown.
+        The draws come from torch's global generator. Does nothing without --group_by_length. Prints a warning
+        if the checkpoint's random states `saved` are None or do not match the draws: the row order is then
+        unknown.
         """
         if self._setup.args.train_sampling_strategy != "group_by_length":
             return
@@ -305,7 +316,7 @@ class EarlierDraws:
             )
 
     def _leads_to(self, epoch: int, saved: RandomState) -> bool:
-        """True if drawing `epoch` would lead to the state `saved`; the generator's state is not changed."""
+        """True if the draws of `epoch` end in the generator state `saved`. Leaves the generator unchanged."""
         begin = torch.get_rng_state()
         self._draw_epoch(epoch)
         drawn = torch.get_rng_state()
@@ -313,14 +324,14 @@ class EarlierDraws:
         return torch.equal(drawn, saved.torch)
 
     def _draw_epoch(self, epoch: int) -> None:
-        """Draw the order of `epoch`, and the orders of the evaluations that were logged in it."""
+        """Draw the row order of `epoch`, and the row orders of the evaluations that were logged in it."""
         _draw_order(len(self._planner.rows))
         for step, size in self._evaluations():
             if (step - 1) // self._planner.plan.steps_per_epoch == epoch:
                 _draw_order(size)
 
     def _evaluations(self) -> Iterator[tuple[int, int]]:
-        """Yield the step of each logged evaluation and the number of rows of its data set."""
+        """Yield the step and the row count of each logged evaluation."""
         given = self._setup.eval_dataset
         for entry in self._state.log_history:
             for key in entry:
@@ -340,6 +351,6 @@ def _tell_unknown(epoch: int, why: str) -> None:
 
 
 def _draw_order(size: int) -> None:
-    """Draw a data loader's seed and its sampler's permutation."""
+    """Draw the same random numbers as a data loader with `size` rows: its seed and its permutation."""
     draw_loader_seed()
     torch.randperm(size)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, its best model, and the work that was pending when a checkpoint was saved.
+"""Checkpoints of a run, the best model, and the work that was pending when a checkpoint was saved.
 
 Sources: docs/spec/trainer_semantics.md, sections 16.4 and 17, and docs/spec/reliability.md, section 3.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """Saves the `checkpoint-<step>` directories of `run`, and tells callbacks and `BestModel` of each."""
+    """The checkpoints of `run`: saves `checkpoint-<step>`, and notifies callbacks and `BestModel`."""
 
     def __init__(
         self, run: SavedRun, events: Events, progress: Progress, keep_paths: Callable[[], None]
@@ -41,38 +41,38 @@ class Checkpoints:
         self.saver = CheckpointSaver(run)
 
     def save(self) -> Path:
-        """Save `checkpoint-<step>` into `output_dir`, once a step; return its directory. Collective.
+        """Save `checkpoint-<step>` into `output_dir`, once per step; return its directory. Collective.
 
         The files are written while training goes on; `saver.wait()` waits for them (checkpoint/saver.py). If
-        a callback of any rank has code for `on_save`, they are complete before that event. `on_save` is not
-        called if the checkpoint could not be written and --on_save_error lets the run go on.
+        a callback on any rank handles `on_save`, the files are complete before that event. If the checkpoint
+        could not be written and --on_save_error lets the run go on, `on_save` is not fired.
         """
         self._keep_paths()
         run, path = self._run, self.path()
         if run.model.load_weights_before_save("Trainer.save_checkpoint"):
-            self.saver.remember(None)  # a checkpoint of this step has the weights before the change
+            self.saver.remember(None)  # an earlier checkpoint of this step has the old weights
         self.best.saving(run.state.global_step)
         if self.saver.has(path):
             return path
         run.state.stateful_callbacks = self._events.states()
         with deadline(run.args, "save"), self._progress.pace.phase("waiting"):
-            self.saver.wait_before(path)  # outside of the phase "saving", which begins with this checkpoint
+            self.saver.wait_before(path)  # the previous save is no part of this checkpoint's phase "saving"
         with deadline(run.args, "save"), self._progress.phase("saving", path.name):
             self.saver.save(path)
             if on_any_rank(any(handles_on_save(callback) for callback in self._events.callbacks)):
-                self.saver.wait()  # the callback may read the checkpoint, or put files of its own there
+                self.saver.wait()  # the callback may read the checkpoint, or add files to it
             if self.saver.has(path):
                 self._events.fire("on_save")
             else:
-                self._events.control.should_save = False  # as on_save would, so that the save is not repeated
+                self._events.control.should_save = False  # on_save, which resets it, was not fired
         return path
 
     def path(self) -> Path:
-        """Return the directory that `save` would save to now."""
+        """Return the directory of the current step's checkpoint."""
         return Path(self._run.args.output_dir or ".") / f"checkpoint-{self._run.state.global_step}"
 
     def resumed(self, checkpoint: str) -> None:
-        """Note that the run has the state of `checkpoint`, so that it is not saved again. Collective."""
+        """Note that the run has resumed from `checkpoint`, which need not be saved again. Collective."""
         self.best.resumed(checkpoint)
         path = self.path()
         self.best.saving(self._run.state.global_step)
@@ -83,10 +83,10 @@ class Checkpoints:
 class PendingWork:
     """Work that a signal interrupted. It is stored in fastsft_state.json, and a resumed run does it first.
 
-    evaluate: this step still has to be evaluated. save: a checkpoint has to be saved after that. epoch_end:
-    the work at the end of the epoch is pending, if this step ends one. stop: a callback had stopped the run.
-    log_entries: number of log entries to keep, those before the interrupted evaluation, which may have logged
-    some of its data sets; None keeps all.
+    evaluate: True if the evaluation at this step is pending. save: True if a checkpoint follows the pending
+    evaluation. epoch_end: True if the work at the end of an epoch is pending, provided that this step ends an
+    epoch. stop: True if a callback had stopped the run. log_entries: number of log entries before the
+    interrupted evaluation; later entries, of data sets that it had finished, are dropped. None keeps all.
     """
 
     evaluate: bool = False
@@ -96,11 +96,11 @@ class PendingWork:
     log_entries: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the `due` of fastsft_state.json."""
+        """Return the entry `due` of fastsft_state.json."""
         return dataclasses.asdict(self)
 
     def restore(self, saved: dict[str, Any] | None) -> None:
-        """Restore the `due` of fastsft_state.json; None, as in old files, stands for no pending work."""
+        """Restore the entry `due` of fastsft_state.json. None, as in older files, means no pending work."""
         vars(self).update(vars(PendingWork(**(saved or {}))))
 
     def clear(self) -> None:
@@ -108,13 +108,13 @@ class PendingWork:
         self.restore(None)
 
     def step_done(self) -> None:
-        """Note that a step is done: the work at the end of the epoch is pending, if the step ends one."""
+        """Note that a step is done. If it ends an epoch, the work at the epoch's end is now pending."""
         self.restore({"epoch_end": True})
 
     def begin_evaluation(self, save: bool, log_entries: int) -> None:
-        """Note that an evaluation begins; its results count only after `end_evaluation`.
+        """Note that an evaluation begins. Its results count only after `end_evaluation`.
 
-        save: whether a checkpoint follows. log_entries: number of log entries before the evaluation.
+        save: True if a checkpoint follows. log_entries: number of log entries before the evaluation.
         """
         self.evaluate, self.save, self.log_entries = True, save, log_entries
 
@@ -127,28 +127,32 @@ _NO_BEST = "--load_best_model_at_end: no evaluation had a finite metric to choos
 
 
 def is_better(args: TrainingArguments, value: float, best: float) -> bool:
-    """True if `value` is strictly better in the direction of `greater_is_better`; never for NaN."""
+    """True if `value` is strictly better than `best`, in the direction of `greater_is_better`.
+
+    False if either is NaN.
+    """
     return value > best if args.greater_is_better else value < best
 
 
 class BestModel:
-    """Keeps the best step and its checkpoint by `metric_for_best_model`, in the state of `run`.
+    """The best step by `metric_for_best_model`, and its checkpoint. Both are kept in the state of `run`.
 
-    keeps_last: True after `load` if the best weights could not be loaded, and the last step's weights stay.
+    keeps_last: True after `load` if the best weights could not be loaded, so that the model keeps the weights
+    of the last step.
     """
 
     def __init__(self, run: SavedRun, events: Events) -> None:
         self._run, self._events = run, events
         self._saved_steps: set[int] = set()
-        self._named: list[Path] = []  # all checkpoints that were the best one at some time, oldest first
-        self._loaded: Path | None = None  # the checkpoint that `load` has loaded, until `remove_others`
+        self._named: list[Path] = []  # all checkpoints that have been the best so far, oldest first
+        self._loaded: Path | None = None  # checkpoint loaded by `load`; None again after `remove_others`
         self.keeps_last = False
 
     def compare(self, metrics: dict[str, float]) -> None:
-        """Compare the metric of an evaluation with the best so far, and note a better one.
+        """Compare an evaluation's metric with the best value so far, and keep the better value.
 
-        With `--save_strategy best`, ask for a checkpoint if it is better. ValueError if `metrics` lack
-        metric_for_best_model.
+        With `--save_strategy best`, request a checkpoint if the metric is better. ValueError if `metrics`
+        lack metric_for_best_model.
         """
         args, state = self._args, self._state
         if args.metric_for_best_model is None:
@@ -172,12 +176,15 @@ class BestModel:
             self._events.control.should_save = better
 
     def saving(self, step: int) -> None:
-        """Put the best checkpoint's path into the state before a checkpoint of `step` is written."""
+        """Update the best checkpoint's path in the state, just before a checkpoint of `step` is written."""
         self._saved_steps.add(step)
         self._name_best()
 
     def failed(self, directory: Path) -> None:
-        """Forget a checkpoint that could not be written; if it was the best, its predecessor is again."""
+        """Forget the checkpoint `directory`, which could not be written.
+
+        If it was the best checkpoint, the previous best checkpoint takes its place.
+        """
         self._saved_steps = {step for step in self._saved_steps if f"checkpoint-{step}" != directory.name}
         self._named = [path for path in self._named if path.name != directory.name]
         if Path(self._state.best_model_checkpoint or "").name == directory.name:
@@ -195,12 +202,12 @@ class BestModel:
         state.best_model_checkpoint = str(path)
 
     def load(self) -> None:
-        """Load the weights of the best checkpoint if --load_best_model_at_end asks for them.
+        """Load the weights of the best checkpoint if --load_best_model_at_end asks for them. Collective.
 
-        Collective. The best checkpoint is the newest one that was the best when it was written; a line says
-        so if a better step could not be saved (--on_save_error continue). If the checkpoint is missing or
-        damaged, a line says so, and the weights of the last step stay (`keeps_last`). If only its training
-        state is damaged, its model is loaded.
+        The best checkpoint is the newest checkpoint that was the best when it was written. If a better step
+        could not be saved (--on_save_error continue), a message says so. If the checkpoint is missing or
+        damaged, a message is printed and the weights of the last step stay (`keeps_last`). If only the
+        checkpoint's training state is damaged, its model files are loaded.
         """
         best = self._state.best_model_checkpoint
         if not self._args.load_best_model_at_end:
@@ -214,7 +221,7 @@ class BestModel:
             tell(line)
 
     def _load(self, best: str | None) -> str | None:
-        """Load the checkpoint `best`; return a message if that is not possible. Collective."""
+        """Load the checkpoint `best`. Collective. Return an error message, or None after success."""
         if best is None:
             return "there is no checkpoint of the best step: the weights of the last step stay"
         found = first_existing(best, self._directory / Path(best).name)
@@ -231,10 +238,10 @@ class BestModel:
         return None
 
     def remove_others(self) -> bool:
-        """Remove all checkpoints but the loaded best one, with --save_total_limit 1. Collective.
+        """Remove all checkpoints except the loaded best checkpoint, if --save_total_limit is 1. Collective.
 
-        Return True if some may have been removed. Later calls do nothing and return False. Checkpoints of
-        other programs stay, and all stay if the best one's training state was damaged.
+        Return True if checkpoints may have been removed. Later calls do nothing and return False. Checkpoints
+        of other programs stay. All checkpoints stay if the best checkpoint's training state was damaged.
         """
         loaded, self._loaded = self._loaded, None
         if loaded is None or self._args.save_total_limit != 1 or not self._is_own(loaded):
@@ -243,10 +250,10 @@ class BestModel:
         return True
 
     def resumed(self, checkpoint: str) -> None:
-        """Find the best checkpoint that the state of `checkpoint` names, and put its path into the state.
+        """Update the best checkpoint's path in the state, after a resume from `checkpoint`. Collective.
 
-        Collective. It is looked for next to `checkpoint` first, with the same prefix (previous-<UTC time>-),
-        as both may have been copied or archived; then at its old path.
+        Both checkpoints may have been copied or archived together. So the best checkpoint is searched next to
+        `checkpoint` first, with the same prefix (previous-<UTC time>-), and then at its old path.
         """
         best = self._state.best_model_checkpoint
         if best is not None:
@@ -255,12 +262,12 @@ class BestModel:
             self._state.best_model_checkpoint = first_existing(neighbour, best) or best
 
     def _is_own(self, checkpoint: Path) -> bool:
-        """True if `checkpoint` belongs to this run: it is in `output_dir`, and not archived (previous-*)."""
+        """True if `checkpoint` is a checkpoint of this run: in `output_dir` and not archived (previous-*)."""
         inside = checkpoint.parent.resolve() == self._directory.resolve()
         return inside and checkpoint.name.startswith("checkpoint-")
 
     def _standing(self, path: Path) -> str:
-        """Return the metric of the loaded checkpoint as text, or the reason why it is not the best step's."""
+        """Return the loaded checkpoint's metric as text, or a text that a better step was not saved."""
         state = self._state
         if path.name.rpartition("-")[-1] != str(state.best_global_step):
             return f"the best that could be saved: step {state.best_global_step} was better"

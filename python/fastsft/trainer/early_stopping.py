@@ -1,4 +1,4 @@
-"""A callback that ends a run if evaluations no longer improve, as transformers' EarlyStoppingCallback."""
+"""A callback that ends a run when evaluations stop improving, like transformers' EarlyStoppingCallback."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from fastsft.trainer.schedule import metric_key
 
 
 class EarlyStoppingCallback(TrainerCallback):
-    """Stops training after `early_stopping_patience` (default 1) evaluations in a row that were no better.
+    """A callback that stops training after `early_stopping_patience` evaluations without improvement.
 
-    early_stopping_threshold: the metric must be better than the best so far by more than this (default 0.0).
-    ValueError at the start of training without --metric_for_best_model or an --eval_strategy.
+    The evaluations are counted in a row; the default patience is 1. early_stopping_threshold: the least
+    difference between a metric and the best metric that counts as an improvement (default 0.0). ValueError at
+    the start of training without --metric_for_best_model or --eval_strategy.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class EarlyStoppingCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Raise ValueError unless the arguments name a metric and ask for evaluations."""
+        """Raise ValueError unless the arguments name a metric and an evaluation strategy."""
         if args.metric_for_best_model is None:
             raise ValueError("EarlyStoppingCallback needs a metric: give --metric_for_best_model loss")
         if args.eval_strategy == "no":
@@ -46,7 +47,7 @@ class EarlyStoppingCallback(TrainerCallback):
         metrics: dict[str, float] | None = None,
         **_: object,
     ) -> None:
-        """Count evaluations in a row that are no better than `state.best_metric`; stop at the patience."""
+        """Count evaluations in a row that do not improve `state.best_metric`; stop when patience runs out."""
         name = metric_key(args.metric_for_best_model or "loss")
         value = (metrics or {}).get(name)
         if value is None:

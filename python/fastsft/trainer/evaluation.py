@@ -26,12 +26,12 @@ def evaluation_loss(
     *,
     find_packed: bool = False,
 ) -> float | None:
-    """Return the mean over all rows of the loss of each row's batch, as transformers does. Collective.
+    """Return the evaluation loss as transformers computes it: the mean of batch losses, weighted by rows.
 
-    Batches without a target are left out of the mean, and a warning names their rows. NaN if no batch has a
-    target. None, with a warning, if --dataloader_drop_last leaves no batch.
-    batch_done: called after each batch of this rank with the number of finished batches and of all batches.
-    find_packed: whether restarting position_ids separate the packed sequences of a row.
+    Collective. Batches without a target are left out of the mean, and a warning names their rows. NaN if no
+    batch has a target. None, with a warning, if --dataloader_drop_last leaves no batch.
+    batch_done: called after each batch of this rank with (finished batches, all batches). find_packed: True
+    if packed sequences of a row, each with restarting position_ids, must not attend to each other.
     """
     batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
     order, drop_last = np.arange(len(rows), dtype=np.int64), args.dataloader_drop_last
@@ -67,8 +67,8 @@ def exact_loss(
 ) -> float:
     """Return the mean loss over all targets. Collective.
 
-    It does not depend on batch size and number of ranks. NaN if there is no target. batch_done,
-    find_packed: as in `evaluation_loss`.
+    The result depends neither on the batch size nor on the rank count. NaN if there is no target.
+    batch_done, find_packed: as in `evaluation_loss`.
     """
     batch, world = args.eval_batch_size, args.world_size
     count = rows.num_samples
@@ -97,9 +97,9 @@ def no_loss(
     *,
     find_packed: bool = False,
 ) -> None:
-    """Call `batch_done` for each batch of rows without labels, which have no loss.
+    """Call `batch_done` for each batch, and compute no loss, since the rows have no labels.
 
-    The arguments are those of `evaluation_loss`.
+    Takes the same arguments as `evaluation_loss`.
     """
     steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size)
     for step in range(steps):
@@ -131,9 +131,9 @@ def _divisor(
 ) -> float:
     """Return the number by which the summed token losses of `rank` in one step are divided.
 
-    With --average_tokens_across_devices it is the mean number of targets over the ranks, else the number of
-    the rank's own targets, as always with label smoothing, since transformers' LabelSmoother divides so.
-    With --loss_norm global_labels, labels before the shift are counted instead of targets.
+    With --average_tokens_across_devices, this is the mean target count over the ranks. Otherwise, and always
+    with label smoothing as in transformers' LabelSmoother, this is the rank's own target count. With
+    --loss_norm global_labels, labels before the shift to the next token are counted instead of targets.
     """
     counts = rows.label_counts if args.loss_norm == "global_labels" else rows.target_counts
     targets = [int(counts[batch].sum()) for batch in batches]
@@ -147,9 +147,9 @@ def _name_rows(
     without: list[list[bool]],
     losses: npt.NDArray[np.float64],
 ) -> None:
-    """Name the rows of batches without a target, and of batches whose loss is not finite.
+    """Warn about rows in batches without a target, and about rows in batches whose loss is not finite.
 
-    ranks: batches of rows, [rank][step]. without: whether a batch has no target, [rank][step].
+    ranks: row numbers of each batch, [rank][step]. without: True for a batch without a target, [rank][step].
     """
     flat = [(ranks[rank][step], losses[rank, step], is_without)
             for rank, steps in enumerate(without) for step, is_without in enumerate(steps)]  # fmt: skip
@@ -164,10 +164,10 @@ def _name_rows(
 def _sample_mean(
     losses: npt.NDArray[np.float64], without: npt.NDArray[np.bool_], num_rows: int, batch: int
 ) -> float:
-    """Return the mean of `losses` [rank, step] over rows, where each loss counts for `batch` rows.
+    """Return the mean of `losses` [rank, step], weighted by the rows of each batch.
 
-    The last step counts only for the rows that are left, on the lowest ranks. Batches `without` a target are
-    left out; NaN if there are no others.
+    Each batch has `batch` rows; in the last step, the remaining rows belong to the lowest ranks. Batches
+    `without` a target are left out. NaN if no batch has a target.
     """
     entries, bare = np.repeat(losses.T, batch, axis=1), np.repeat(without.T, batch, axis=1)
     left = num_rows % (batch * len(losses)) if num_rows < entries.size else 0
@@ -180,7 +180,7 @@ _MOST_NAMED = 10
 
 
 def tell_without_targets(rows: Sequence[int], num_rows: int) -> None:
-    """Warn once that the batches of these rows have no target and add nothing to the evaluation loss."""
+    """Warn once that the batches with these rows have no target and add nothing to the evaluation loss."""
     warn_once(
         f"evaluation: {len(rows)} of {num_rows:,} rows are in batches without a token to learn, which add "
         f"nothing to the loss: {_named(rows)}; raise --model_max_length where prompts fill it, or take the "
@@ -190,7 +190,7 @@ def tell_without_targets(rows: Sequence[int], num_rows: int) -> None:
 
 
 def tell_no_target() -> None:
-    """Warn once that no row has a target, so that there is no loss."""
+    """Warn once that no row has a target, and that there is therefore no loss."""
     warn_once(
         "evaluation: no row has a token to learn, so that there is no loss to compare by (eval_loss is NaN): "
         "raise "
@@ -199,7 +199,7 @@ def tell_no_target() -> None:
 
 
 def tell_not_finite(rows: Sequence[int]) -> None:
-    """Name the rows of batches whose loss is NaN or infinite, if there are any."""
+    """Print the numbers of the rows whose batch has a NaN or infinite loss, if there are any."""
     if rows:
         tell(
             f"evaluation: the loss is not finite in the batches of {len(rows)} rows: {_named(sorted(rows))}; "
@@ -208,10 +208,10 @@ def tell_not_finite(rows: Sequence[int]) -> None:
 
 
 def decides(args: TrainingArguments, metrics: Mapping[str, Any], step: int) -> bool:
-    """Return False, with a warning, if the metric_for_best_model is NaN or infinite.
+    """Return True unless metric_for_best_model is NaN or infinite; warn if it is.
 
-    Such an evaluation changes neither the best model nor a plateau schedule, and does not count for early
-    stopping.
+    If False, the evaluation must change neither the best model nor a plateau schedule, and it does not count
+    for early stopping.
     """
     name = metric_key(args.metric_for_best_model or "loss")
     value = metrics.get(name)

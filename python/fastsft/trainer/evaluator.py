@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class PredictionOutput(NamedTuple):
-    """Result of `Trainer.predict`, under transformers' names (shapes: prediction.py).
+    """Result of `Trainer.predict`, with transformers' field names (shapes: prediction.py).
 
     `predictions` and `label_ids` are None with --prediction_loss_only.
     """
@@ -50,10 +50,10 @@ class PredictionOutput(NamedTuple):
 
 
 class Evaluator:
-    """Computes loss, predictions and metrics of data sets with the current weights.
+    """The part of a Trainer that computes loss, predictions and metrics with the current weights.
 
-    rows: the rows of eval_dataset, by name if there are several sets. evaluated_rows: the rows of the running
-    or last evaluation.
+    rows: the rows of eval_dataset, by name if there are several data sets. evaluated_rows: the rows of the
+    running or last evaluation.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Evaluator:
         log: Callable[[dict[str, float]], None],
         preparation_time: float,
     ) -> None:
-        """log: the method Trainer.log. preparation_time: seconds that building the engine took."""
+        """log: the method Trainer.log. preparation_time: time that building the engine took [s]."""
         self._setup, self._reader, self._events, self._progress = setup, reader, events, progress
         self._log, self._preparation_time = log, preparation_time
-        self._tells_preparation = False  # True after an evaluation before the first train()
+        self._tells_preparation = False  # True once an evaluation has come before the first train()
         self._after_batch: Callable[[], None] = lambda: None
         self.rows: TokenRows | dict[str, TokenRows] | None = None
         self.evaluated_rows: TokenRows | None = None
 
     def read_rows(self, dataset: object) -> None:
-        """Read the rows of eval_dataset. Collective. After a ValueError the old rows are still in use."""
+        """Read the rows of eval_dataset. Collective. A ValueError leaves the old rows in use."""
         rows: TokenRows | dict[str, TokenRows] | None = None
         if isinstance(dataset, Mapping):
             rows = {name: self._rows_of(item) for name, item in dataset.items()}
@@ -101,7 +101,8 @@ class Evaluator:
         wanted = setup.wants_predictions
         rows = self._read_now(self._rows_to_evaluate(dataset), name, keeps_padding=wanted)
         metrics, _ = self._metrics(rows, prefix, wanted)
-        saves = setup.is_training and setup.args.save_strategy != "no"  # a checkpoint would store them
+        # Checkpoints store logged metrics, so metrics that JSON cannot hold are an error if any are saved.
+        saves = setup.is_training and setup.args.save_strategy != "no"
         kept = writable(metrics, must=saves)
         logged = dict(kept)
         self._log(logged)  # adds the epoch to `logged`; callbacks may add or change entries
@@ -132,7 +133,7 @@ class Evaluator:
             self._after_batch = lambda: None
 
     def _rows_of(self, dataset: object) -> TokenRows:
-        """Return the rows of `dataset`, the same on all ranks. Collective."""
+        """Return the rows of `dataset`, after a check that they are the same on all ranks. Collective."""
         rows = self._reader.rows_of(dataset, needs_labels=False)
         agree_on_rows("the data of an evaluation", dataset, rows)
         rows.check_for(self._setup.model, self._setup.engine.vocab_size, training=False)
@@ -146,7 +147,7 @@ class Evaluator:
                 known = ", ".join(sets) or "none"
                 raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
             rows = self.rows.get(dataset) if isinstance(self.rows, dict) else None
-            # A script may have replaced the data set of this name after its rows were read.
+            # A script may have replaced the named data set after its rows were read.
             return rows if rows is not None and rows.source is sets[dataset] else self._rows_of(sets[dataset])
         if dataset is not None:
             return self._rows_of(dataset)
@@ -155,12 +156,12 @@ class Evaluator:
         return self.rows
 
     def _read_now(self, rows: TokenRows, name: str | None, *, keeps_padding: bool) -> TokenRows:
-        """Return the current rows; rows that are not native are read first. Collective.
+        """Return the current rows of an evaluation. Rows that are not native are read now. Collective.
 
         name, keeps_padding: as in `evaluation_reader`.
         """
         setup, args = self._setup, self._setup.args
-        self.evaluated_rows = rows  # callbacks see them as eval_dataloader
+        self.evaluated_rows = rows  # callbacks get a view of these rows as eval_dataloader
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
         if not rows.is_read:
@@ -180,7 +181,7 @@ class Evaluator:
     def _metrics(
         self, rows: TokenRows, prefix: str, with_predictions: bool
     ) -> tuple[dict[str, float], EvalPrediction | None]:
-        """Return loss, compute_metrics' metrics and rates of `rows`, and the predictions if wanted."""
+        """Return the metrics of `rows` (loss, compute_metrics, rates), and the predictions if wanted."""
         started, args = time.monotonic(), self._setup.args
         with (
             deadline(args, "evaluation"),
@@ -212,7 +213,7 @@ class Evaluator:
         return {**losses, **own, **rates}, predicted
 
     def _preparation(self, prefix: str) -> dict[str, float]:
-        """Return the metric that transformers logs if an evaluation comes before the first train()."""
+        """Return the metric for the preparation time, which transformers logs if nothing was trained yet."""
         self._tells_preparation |= not self._setup.has_trained
         seconds = self._preparation_time
         return {f"{prefix}_model_preparation_time": seconds} if self._tells_preparation else {}
@@ -234,7 +235,7 @@ class Evaluator:
         )
 
     def _own_metrics(self, predicted: EvalPrediction | None, prefix: str) -> dict[str, float]:
-        """Return the metrics of compute_metrics as plain numbers under the prefix."""
+        """Return the results of compute_metrics as plain numbers, with the prefix in their names."""
         compute = self._setup.compute_metrics
         if predicted is None or predicted.label_ids is None or compute is None:
             return {}
@@ -247,7 +248,7 @@ class Evaluator:
 
 
 def _batches_of_rank(args: TrainingArguments, num_rows: int) -> list[npt.NDArray[np.int64]]:
-    """Return the rows that a loader of this rank reads in an evaluation, batch by batch."""
+    """Return the row numbers of each batch that this rank reads in an evaluation."""
     order = np.arange(num_rows, dtype=np.int64)
     return _C.rank_micro_batches(
         order, args.eval_batch_size, args.process_index, args.world_size, args.dataloader_drop_last

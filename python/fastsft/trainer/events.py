@@ -1,6 +1,6 @@
-"""Events of a run, the callbacks that are called, and the switches of TrainerControl that they set.
+"""Events of a run, and the switches of TrainerControl (should_save, ...) that callbacks set.
 
-Ranks exchange the switches, so that all of them log, evaluate, save and stop at the same steps.
+Ranks exchange the switches, so that all ranks log, evaluate, save and stop at the same steps.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def _kept_flow(what: str) -> str:
 
 
 class DefaultFlow(TrainerCallback):
-    """Sets the switches by the strategies and intervals of the arguments, as transformers'
-    DefaultFlowCallback does (docs/spec/trainer_semantics.md, section 15).
+    """The callback that sets the switches from the strategies and intervals in the arguments.
+
+    It does the same as transformers' DefaultFlowCallback (docs/spec/trainer_semantics.md, section 15).
     """
 
     def on_step_end(
@@ -82,9 +83,9 @@ class DefaultFlow(TrainerCallback):
 
 
 def handles_on_save(callback: object) -> bool:
-    """True if `callback` has an `on_save` of a script or a library, which may read the checkpoint.
+    """True if a script or a library other than fastsft wrote the callback's `on_save`.
 
-    Libraries count because transformers' trackers upload checkpoints.
+    Such a method may read the checkpoint: transformers' trackers, for example, upload it.
     """
     method = plain(getattr(callback, "on_save", None))
     if method is None or is_written_in(method, "fastsft"):
@@ -95,10 +96,10 @@ def handles_on_save(callback: object) -> bool:
 
 
 class Events:
-    """Calls all callbacks at each event, and keeps the switches that they set.
+    """The callbacks of a run, which are called at each event, and the switches that they set.
 
-    around: makes a context for the name of an event, entered around its callbacks (compat/guard.py uses it to
-    follow a script's changes).
+    around: function that returns a context manager for an event name, entered around the event's callbacks.
+    compat/guard.py uses this context to follow a script's changes.
     """
 
     def __init__(
@@ -109,28 +110,29 @@ class Events:
         self.callbacks: list[Any] = []
         self.args, self._around = args, around
         self.control = TrainerControl()
-        self.set_by: dict[str, str] = {}  # switches set at the last event -> callback class
+        self.set_by: dict[str, str] = {}  # switch set at the last event -> class name of the callback
 
     def fire(self, event: str, **kwargs: object) -> None:
-        """Call `event` of all callbacks. ValueError if they made changes that the run cannot follow."""
+        """Call `event` of all callbacks. ValueError if they made a change that the run cannot follow."""
         with self._around(event):
             self._call(event, self._state, **self._values(), **kwargs)
 
     def attach(self, state: TrainerState, values: Callable[[], dict[str, object]]) -> None:
         """Pass `state`, the state of a new run, to callbacks from now on.
 
-        values: returns the keyword arguments that every event gets.
+        values: function that returns the keyword arguments of every event.
         """
         self._state, self._values = state, values
 
     def add(self, callback: object) -> None:
-        """Add a callback after the others: an instance, or a class, of which an instance is made."""
+        """Append a callback. If `callback` is a class, append a new instance of the class."""
         self.callbacks.append(callback() if isinstance(callback, type) else callback)
 
     def pop(self, callback: object) -> object:
-        """Remove this instance, or the first instance of this class, and return it; None if there is none.
+        """Remove and return `callback`, or its first instance if it is a class. Return None if not found.
 
-        ValueError if transformers would remove its DefaultFlowCallback, the first callback of its list.
+        ValueError for a class by which transformers would remove its DefaultFlowCallback, the first callback
+        in its list.
         """
         library = sys.modules.get("transformers.trainer_callback")
         flow = getattr(library, "DefaultFlowCallback", None)
@@ -143,14 +145,14 @@ class Events:
         return None
 
     def check_flow(self) -> None:
-        """Raise ValueError if a script has removed the default flow, by which the engine plans a run."""
+        """Raise ValueError if a script has removed DefaultFlow, on which the plan of a run depends."""
         if not any(type(known) is DefaultFlow for known in self.callbacks):
             raise ValueError(_kept_flow("callback_handler.callbacks without DefaultFlow"))
 
     def states(self) -> dict[str, object]:
-        """Return the states of callbacks by class name, for trainer_state.json.
+        """Return the callbacks' states by class name, for trainer_state.json.
 
-        If a class has several instances, its value is the list of their states.
+        A class with several instances has a list of states.
         """
         found: dict[str, list[object]] = {}
         for item in (*self._stateful(), self.control):
@@ -158,7 +160,7 @@ class Events:
         return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
 
     def restore(self, states: dict[str, Any]) -> None:
-        """Restore callbacks from `states`; several instances of a class are restored in their order."""
+        """Restore the callbacks from `states`. Several instances of a class take their states in order."""
         left = {name: list(item) if isinstance(item, list) else [item] for name, item in states.items()}
         for callback in self._stateful():
             known = left.get(type(callback).__name__)
@@ -170,7 +172,7 @@ class Events:
         return [item for item in self.callbacks if callable(getattr(item, "state", None))]
 
     def _call(self, event: str, state: TrainerState, **kwargs: object) -> None:
-        """Call `event` of every callback; first clear the switches that the event resets."""
+        """Clear the switches that `event` resets, then call `event` of every callback."""
         self._clear(event)
         if event == "on_step_begin":
             self.check_flow()
@@ -208,9 +210,9 @@ class Events:
 
 
 def deciding_metrics(args: TrainingArguments, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers among rank 0's metrics, so that all ranks decide alike. Collective.
+    """Return the numbers among rank 0's metrics, so that all ranks make the same decisions. Collective.
 
-    metric_for_best_model is included even if it is not a number. With one rank, return `metrics` unchanged.
+    metric_for_best_model is always included. With one rank, return `metrics` unchanged.
     """
     if launch().world_size == 1:
         return metrics
@@ -221,9 +223,9 @@ def deciding_metrics(args: TrainingArguments, metrics: dict[str, Any]) -> dict[s
 
 @contextmanager
 def of_first_rank(args: TrainingArguments, metrics: dict[str, Any]) -> Iterator[None]:
-    """Replace the numbers in `metrics` by rank 0's while the context is open. Collective.
+    """Replace the numbers in `metrics` by rank 0's numbers while the context is open. Collective.
 
-    Afterwards `metrics` has this rank's own numbers again, except those that a callback has set.
+    Afterwards `metrics` has this rank's own numbers again, except for entries that a callback has changed.
     """
     own = dict(metrics)
     first = {
@@ -241,7 +243,7 @@ def of_first_rank(args: TrainingArguments, metrics: dict[str, Any]) -> Iterator[
 
 
 class RunGuard(SignalGuard):
-    """A SignalGuard that exchanges signals together with bits of the training loop, in one collective."""
+    """A SignalGuard that exchanges signals and boolean flags of the training loop in one collective."""
 
     def __enter__(self) -> RunGuard:
         super().__enter__()
@@ -274,20 +276,22 @@ def _greatest(numbers: list[int]) -> list[int]:
 
 
 class AgreedControl:
-    """The switches of callbacks and the pending signals on which all ranks have agreed.
+    """The callbacks' switches and the pending signals, exchanged so that they are the same on all ranks.
 
-    refused_stop: returns the error message about a stop that a callback set too late for this step, or None.
+    refused_stop: function that returns the error message about a stop that a callback set within a step,
+    when the step could no longer be stopped; None without such a stop.
     """
 
     def __init__(self, events: Events, signals: RunGuard, refused_stop: Callable[[], str | None]) -> None:
         self._events, self._signals, self._refused_stop = events, signals, refused_stop
-        self._asked = 0  # a signal that all ranks know of and that is not answered yet
-        self._stops = False  # whether any rank had set a stop at the last `agree`
+        self._asked = 0  # pending signal that all ranks know; 0 if there is none
+        self._stops = False  # True if any rank had set a stop switch at the last `agree`
 
     def agree(self, *, logged: bool = False) -> bool:
-        """Set every switch that any rank has set. Return True if some ranks, but not all, have `logged`.
+        """Set every switch (should_save, ...) that is set on any rank. Collective.
 
-        Collective. ValueError on all ranks if any rank has a refused stop.
+        logged: True if this rank has logged at this step. Return True if some ranks have logged and others
+        have not. ValueError on all ranks if `refused_stop` returns a message on any rank.
         """
         control, refused = self._events.control, self._refused_stop()
         mine = [bool(getattr(control, name)) for name in SWITCHES]
@@ -303,12 +307,12 @@ class AgreedControl:
         return some and not_all
 
     def pop_signal(self) -> int:
-        """Return the agreed signal that is not answered yet, or 0, and forget it."""
+        """Return and clear the pending signal that all ranks know; 0 if there is none."""
         asked, self._asked = self._asked, 0
         return asked
 
     def exchange_signals(self) -> int:
-        """Exchange signals between ranks; return the signal to answer now, or 0. Collective."""
+        """Exchange signals between ranks; return and clear the signal to handle now, or 0. Collective."""
         asked, _ = self._signals.exchange()
         known = self.pop_signal()
         return asked or known
@@ -316,8 +320,8 @@ class AgreedControl:
     def stops_before_step(self) -> bool:
         """True if a callback has stopped the run or the epoch before the next step.
 
-        With several ranks, only stops of the last `agree` count; with one rank, also a stop set at
-        on_step_begin. Otherwise the other ranks would wait for this one in the step.
+        With one rank, a stop set at on_step_begin counts, too. With several ranks, only stops of the last
+        `agree` count: if one rank alone skipped the step, the other ranks would wait for it.
         """
         if launch().world_size > 1:
             return self._stops

@@ -1,4 +1,4 @@
-"""Uploads of a run to the Hugging Face hub, by rank 0 through the huggingface_hub library (--push_to_hub)."""
+"""Uploads of a run's models to the Hugging Face hub, by rank 0 with huggingface_hub (--push_to_hub)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from fastsft.trainer.setup import Setup
 
 _LINKED = ".upload-"
-_MARK = ".fastsft-owner"  # a file in directories that fastsft made for its own use
-# Not uploaded from output_dir: checkpoints, archived files, hidden files. Nor from a checkpoint: the files
-# that only a resume needs.
+_MARK = ".fastsft-owner"  # name of the file that marks a directory as fastsft's own temporary directory
+# Checkpoints, archived files and hidden files in output_dir are not uploaded. Files of a checkpoint that only
+# a resume needs are not uploaded, either.
 _NOT_THE_MODEL = ("checkpoint-*", "previous-*", ".*", "*/.*", "run.lock")
 _ONLY_TO_RESUME = ("optimizer-*", "random-state-*", "manifest.json", "fastsft_state.json")
 
 
 class _Pending(NamedTuple):
-    """The pending upload of a checkpoint. directory: holds links to the checkpoint's model files."""
+    """The pending upload of a checkpoint. directory: directory with links to the checkpoint's model files."""
 
     future: Future[None]
     directory: Path
@@ -40,16 +40,16 @@ class _Pending(NamedTuple):
 
 
 class HubUploads:
-    """Uploads the models of a run. Checkpoints are uploaded one after another, while training goes on.
+    """Uploads of a run's models. Checkpoints are uploaded one after another, while training goes on.
 
-    At most one upload waits behind the running one, unless --hub_always_push is given: a waiting upload takes
-    disk space for its weights, even after its checkpoint is deleted. If a checkpoint cannot be uploaded, a
-    line says so, and the run goes on. The constructor is collective; ValueError on all ranks if the
-    repository can be neither found nor created.
+    A waiting upload takes disk space for its weights, even after its checkpoint is deleted. Therefore at most
+    one upload waits behind the running upload, unless --hub_always_push is given. If a checkpoint cannot be
+    uploaded, a message is printed and the run goes on. The constructor is collective: ValueError on all ranks
+    if the repository can be neither found nor created.
     """
 
     def __init__(self, setup: Setup, write_card: Callable[[Path], None]) -> None:
-        """write_card: writes a model card into a directory."""
+        """write_card: function that writes a model card into a directory."""
         self._setup, self._write_card = setup, write_card
         self.repo_id = ""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fastsft-upload")
@@ -60,7 +60,7 @@ class HubUploads:
 
     def _open(self) -> None:
         args = self._args
-        for left in Path(args.output_dir or ".").glob(f"{_LINKED}*"):  # left by a run that was killed
+        for left in Path(args.output_dir or ".").glob(f"{_LINKED}*"):  # remains of a killed run
             if (left / _MARK).is_file() and not left.is_symlink():
                 shutil.rmtree(left, ignore_errors=True)
         name = args.hub_model_id or Path(args.output_dir or ".").absolute().name
@@ -68,7 +68,7 @@ class HubUploads:
             made = self._api().create_repo(name, private=args.hub_private_repo, exist_ok=True)
             if args.hub_revision:
                 self._api().create_branch(made.repo_id, branch=args.hub_revision, exist_ok=True)
-        except Exception as error:  # network, server or name: huggingface_hub has many classes for them
+        except Exception as error:  # huggingface_hub has many error classes: network, server, name
             raise ValueError(
                 f"--push_to_hub: the repository {name} cannot be made or written: {_first_line(error)}; log "
                 "in with `hf auth login`, or give --hub_token and --hub_model_id"
@@ -88,14 +88,14 @@ class HubUploads:
         self._make_way(step)
         try:
             linked = _linked(directory, Path(self._args.output_dir or "."))
-        except OSError as error:  # such as a full disk; the run goes on, as its checkpoint is saved
+        except OSError as error:  # such as a full disk; the run goes on, since the checkpoint is saved
             tell(f"--push_to_hub: {message}: not uploaded: {error}")
             return
         future = self._worker.submit(self._upload_linked, linked, message)
         self._pending.append(_Pending(future, linked, message))
 
     def _make_way(self, step: str) -> None:
-        """Cancel an upload that waits behind the running one, to free its disk space for that of `step`."""
+        """Cancel an upload that waits behind the running upload, to free disk space for that of `step`."""
         self._pending = [upload for upload in self._pending if not upload.future.done()]
         if self._args.hub_always_push or len(self._pending) < 2 or not self._pending[-1].future.cancel():
             return
@@ -115,10 +115,10 @@ class HubUploads:
             shutil.rmtree(directory, ignore_errors=True)
 
     def model(self, directory: str, message: str) -> CommitInfo | None:
-        """Upload the model directory on rank 0, after all pending uploads of checkpoints. Collective.
+        """Upload the model directory on rank 0, after all pending checkpoint uploads. Collective.
 
-        The other ranks wait for rank 0 without a time limit. Returns huggingface_hub's CommitInfo on rank 0,
-        None on the others. RuntimeError if the upload fails; the model stays on the disk.
+        The other ranks wait for rank 0 without a time limit. Return huggingface_hub's CommitInfo on rank 0,
+        None on other ranks. RuntimeError if the upload fails; the model stays on the disk.
         """
         agreement = AllOrNone(f"uploading {directory}")
         with deadline(self._setup.args, "save"):
@@ -158,8 +158,8 @@ class HubUploads:
 def _linked(checkpoint: Path, within: Path) -> Path:
     """Link the model files of `checkpoint` into a new directory in `within`, and return that directory.
 
-    The checkpoint may be deleted before the upload ends. OSError if the files can be neither linked nor
-    copied; the new directory is then removed.
+    Thanks to the links, the checkpoint may be deleted before the upload ends. OSError if the files can be
+    neither linked nor copied; the new directory is then removed.
     """
     folder = Path(tempfile.mkdtemp(dir=within, prefix=_LINKED))
     try:
@@ -176,7 +176,7 @@ def _linked(checkpoint: Path, within: Path) -> Path:
 def _link(path: Path, name: Path) -> None:
     try:
         os.link(path, name)
-    except OSError:  # a file system without links
+    except OSError:  # the file system has no hard links
         with path.open("rb") as source, fresh_file(name.parent, name.name) as copy:
             shutil.copyfileobj(source, copy)
 

@@ -1,4 +1,4 @@
-"""Answer to a signal: all ranks save a checkpoint together, and leave (docs/signals.md)."""
+"""Handling of pending signals: all ranks save a checkpoint together, and leave (docs/signals.md)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 
 def answer_signals(run: Run) -> None:
-    """Exchange signals between ranks, and answer a signal that any rank received. Collective."""
+    """Exchange signals between ranks, and handle a signal that any rank has received. Collective."""
     answer(run, run.control.exchange_signals())
 
 
 def answer(run: Run, number: int) -> None:
-    """Save a checkpoint after signal `number`, and leave. Collective.
+    """Save a checkpoint because of signal `number`, and end the run. Collective.
 
-    After SIGUSR1, which only asks for a checkpoint, the run goes on. 0: there was no signal.
+    After SIGUSR1, which only requests a checkpoint, the run goes on. number: 0 if there was no signal; then
+    do nothing.
     """
     if not number:
         return
@@ -38,12 +39,12 @@ def answer(run: Run, number: int) -> None:
 
 
 def _save_at(run: Run, number: int) -> str:
-    """Save a checkpoint after signal `number` if a step is done; return a line about the save."""
+    """Save a checkpoint if at least one step is done; return a message about the save."""
     state, saver = run.state, run.checkpoints.saver
     if not state.global_step:
         return "no step is done: there is nothing to save"
     stopped = run.events.control.should_training_stop and state.global_step < run.planner.plan.max_steps
-    if stopped and number != run.signals.only_save:  # a callback had ended the run before the signal
+    if stopped and number != run.signals.only_save:  # a callback had stopped the run before the signal
         run.pending.stop = True
         saver.remember(None)
     path = run.save()
@@ -53,13 +54,13 @@ def _save_at(run: Run, number: int) -> str:
 
 
 def _interrupt_script(run: Run) -> NoReturn:
-    """Save after Ctrl-C, copy the weights into the script's model, and raise an interrupt.
+    """Handle Ctrl-C in a script: save, copy the weights into the script's model, and raise an interrupt.
 
-    The weights are copied even if the save fails, so that the script can go on with them.
+    The weights are copied even if the save fails, so that the script can still use the trained model.
     """
     try:
         line, failure = _try_to_save(run, signal.SIGINT)
-    except BaseException:  # a second Ctrl-C, or a callback's error: other ranks may not take part in a copy
+    except BaseException:  # after a second Ctrl-C or a callback's error, other ranks may miss the copy
         if launch().world_size == 1:
             run.setup.model.copy_to_module()
         raise
@@ -69,9 +70,9 @@ def _interrupt_script(run: Run) -> NoReturn:
 
 
 def _try_to_save(run: Run, number: int) -> tuple[str, Exception | None]:
-    """Return a line about the save, and the error that kept all ranks from saving, or None.
+    """Return a message about the save, and the error with which it failed on all ranks, or None.
 
-    Other errors are raised: those of a collective, and those of a callback after the save.
+    Errors of a collective are raised, and errors of a callback that ran after the save.
     """
     try:
         return _save_at(run, number), None
@@ -79,6 +80,6 @@ def _try_to_save(run: Run, number: int) -> tuple[str, Exception | None]:
         raise
     except Exception as error:
         path = run.checkpoints.path()
-        if run.checkpoints.saver.has(path):  # the checkpoint is there: a callback raised
+        if run.checkpoints.saver.has(path):  # the save succeeded, so a callback raised the error
             raise
         return f"{path} could not be saved: {error}", error

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def train(run: Run) -> None:
-    """Train `run` to its last step, or until a callback stops it, and load the best weights. Collective.
+    """Train until the last step or until a callback stops the run; load the best weights. Collective.
 
     SystemExit after a signal. KeyboardInterrupt after Ctrl-C in a script; the script's model then has the
-    current weights. NotFiniteError and the other errors of runtime/errors.py after bad steps.
+    current weights. NotFiniteError or another error of runtime/errors.py after a bad step.
     """
     with RunGuard() as signals, run.answering(signals, lambda: answer_signals(run)):
         run.events.fire("on_train_begin")
@@ -56,7 +56,7 @@ def run_epochs(run: Run) -> None:
         for batch in run.batches.epoch(epoch, first_step, run.stepper.phase):
             events.fire("on_step_begin")
             if batch.num_micro_batches > 1 and run.control.stops_before_step():
-                events.fire("on_substep_end")  # transformers, too, drops a step that was stopped here
+                events.fire("on_substep_end")  # like transformers, drop a step that was stopped here
                 break
             run.stepper.step(batch)
             log_evaluate_save(run)
@@ -65,7 +65,7 @@ def run_epochs(run: Run) -> None:
             if not batch.ends_epoch:
                 answer(run, run.control.pop_signal())
         is_over = end_epoch(run)
-        # Signals are answered only after the epoch's log, whose losses would be missing in the checkpoint.
+        # Signals are handled after the epoch's log. Before it, a checkpoint would lack the log's losses.
         answer(run, run.control.pop_signal())
         epoch, first_step = epoch + 1, 0
     run.stepper.collect(all=True)
@@ -80,7 +80,7 @@ def end_epoch(run: Run) -> bool:
 
 
 def finish_pending_work(run: Run) -> bool:
-    """Do the work that was pending in the checkpoint (`PendingWork`); return True if the run ends with it."""
+    """Do the pending work of the checkpoint (`PendingWork`); return True if the run ends after this work."""
     pending, plan, step = run.pending, run.planner.plan, run.state.global_step
     stop = pending.stop
     ends_epoch = pending.epoch_end
@@ -101,9 +101,9 @@ def log_evaluate_save(run: Run) -> None:
     try:
         logged = log(run)
     except (NotFiniteError, RollBackError):
-        run.control.agree(logged=True)  # the other ranks wait in `agree`; they raise at the next collective
+        run.control.agree(logged=True)  # the other ranks wait in `agree`, and raise at the next collective
         raise
-    if run.control.agree(logged=logged):  # only some ranks' callbacks asked for a log
+    if run.control.agree(logged=logged):  # callbacks on some ranks, but not all, have requested a log
         run.events.control.should_log = not logged
         log(run)
         run.control.agree()
@@ -118,7 +118,7 @@ def log_evaluate_save(run: Run) -> None:
 
 
 def log(run: Run) -> bool:
-    """Log the steps since the last log if should_log is set; return True if there were any."""
+    """Log the steps since the last log if should_log is set; return True if something was logged."""
     if run.events.control.should_log:
         run.stepper.collect(all=True)
         if run.state.global_step > run.stepper.losses.logged_step:
@@ -128,11 +128,11 @@ def log(run: Run) -> bool:
 
 
 def evaluate(run: Run) -> None:
-    """Evaluate, and update the best model and a plateau schedule by rank 0's metrics. Collective."""
+    """Evaluate; update the best model and a plateau schedule with rank 0's metrics. Collective."""
     pending, args, schedule = run.pending, run.setup.args, run.stepper.schedule
     pending.begin_evaluation(run.events.control.should_save, len(run.state.log_history))
     metrics = deciding_metrics(args, run.evaluate())
-    run.events.control.should_save |= pending.save  # an on_save during the evaluation cleared it
+    run.events.control.should_save |= pending.save  # a save during the evaluation may have cleared it
     run.checkpoints.best.compare(metrics)
     if isinstance(schedule, PlateauSchedule) and decides(args, metrics, run.state.global_step):
         schedule.take(metrics[metric_key(args.metric_for_best_model or "loss")])
@@ -142,7 +142,7 @@ def evaluate(run: Run) -> None:
 
 
 def go_back(run: Run, bad: RollBackError) -> None:
-    """Load the last checkpoint before the bad steps, and leave those steps out from now on. Collective.
+    """Load the last checkpoint before the bad steps, and skip these steps from now on. Collective.
 
     NotFiniteError if there is no such checkpoint.
     """
@@ -156,6 +156,6 @@ def go_back(run: Run, bad: RollBackError) -> None:
         ) from None
     run.setup.model.mark_stale()
     run.stepper.rolled_back(bad.steps)
-    run.events.control.should_training_stop = False  # it was set in a step that is computed again
+    run.events.control.should_training_stop = False  # the step in which it was set is computed again
     steps = ", ".join(map(str, bad.steps))
     tell(f"step {first}: {bad.reason}; back to {checkpoint}, leaving out step {steps}")

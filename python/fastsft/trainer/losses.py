@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class LossMeter:
-    """Sums the losses of steps, between two logs and over the run. step: the step of the last log.
+    """Sums of the step losses, since the last log and over the whole run. step: the step of the last log.
 
-    Checkpoints store these sums, so that a resumed run has the same logs and mean as an uninterrupted one.
+    Checkpoints store these sums, so that a resumed run logs the same losses as an uninterrupted run.
     """
 
     def __init__(self, step: int = 0) -> None:
@@ -23,11 +23,11 @@ class LossMeter:
         self._sum = self._before = 0.0
         self._count = self._count_before = 0
         self._last: dict[str, float] = {}
-        self._is_diluted = False  # True if a step since the last log had no target, so that its loss is 0
-        self.diluted: list[int] = []  # steps of logs with such a loss: their mean says nothing of the model
+        self._is_diluted = False  # True if a step since the last log had no target and therefore loss 0
+        self.diluted: list[int] = []  # steps of log entries whose mean loss includes such a 0
 
     def restore(self, state: dict[str, Any] | None, step: int) -> None:
-        """Restore the `losses` of fastsft_state.json; None, as in older files, begins new sums at `step`."""
+        """Restore the entry `losses` of fastsft_state.json. None, as in older files, starts empty sums."""
         state = state or LossMeter(step).to_json()
         self.logged_step, self._last = state["logged_step"], dict(state["last"])
         self._sum, self._count = state["sum"], state["count"]
@@ -35,7 +35,7 @@ class LossMeter:
         self.diluted, self._is_diluted = list(state.get("diluted", [])), state.get("is_diluted", False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the `losses` of fastsft_state.json."""
+        """Return the entry `losses` of fastsft_state.json."""
         return {
             "logged_step": self.logged_step,
             "last": self._last,
@@ -50,7 +50,7 @@ class LossMeter:
     def add(self, loss: float, grad_norm: float | None, rate: float, *, has_targets: bool = True) -> None:
         """Add one optimizer step.
 
-        grad_norm: None without clipping, as transformers then logs no norm. rate: its learning rate.
+        grad_norm: None without clipping, since transformers then logs no norm. rate: the learning rate.
         """
         self._is_diluted |= not has_targets
         self._sum += loss
@@ -59,13 +59,13 @@ class LossMeter:
         self._last = {"loss": loss, **norm, "learning_rate": rate}
 
     def last(self) -> dict[str, float]:
-        """Return the values of the newest step."""
+        """Return loss, gradient norm and learning rate of the newest step, by their names in logs."""
         return self._last
 
     def take(self, step: int) -> dict[str, float]:
         """Return the log entry of the steps since the last log: mean loss, newest norm and learning rate.
 
-        Steps that were left out do not count; if all were, the entry repeats the newest values.
+        Skipped steps do not count. If all steps were skipped, the entry repeats the previous values.
         """
         count, total = self._count, self._sum
         self._before, self._count_before = self._before + total, self._count_before + count
@@ -75,19 +75,18 @@ class LossMeter:
         return {**self._last, "loss": total / count} if count else dict(self._last)
 
     def mean(self) -> float:
-        """Return the mean loss of all steps of the run, including those before a resume; 0 without a step."""
+        """Return the run's mean loss over all steps, also those before a resume; 0 without a step."""
         return (self._before + self._sum) / max(self._count_before + self._count, 1)
 
 
-# A model has lost what it knew if its loss is above the loss of guessing, and above this multiple of the loss
-# at the start.
+# A loss above this multiple of the start loss, and above the loss of random guessing, means a ruined model.
 _FAR = 2.0
 
 
 class LossWatch:
-    """Looks for faults in the results of steps: prints the first of each kind, lists all for the end page.
+    """A watch for faults in step results. It prints the first fault of each kind, and counts all of them.
 
-    vocab_size: its logarithm is the loss of guessing, when every token is equally likely.
+    vocab_size: the logarithm is the loss of random guessing, with all tokens equally likely.
     """
 
     def __init__(self, vocab_size: int, learning_rate: float) -> None:
@@ -97,12 +96,12 @@ class LossWatch:
         self._num_steps = self._num_idle = self._num_bare = self._num_ruined = 0
 
     def begin(self, log_history: Iterable[Mapping[str, Any]]) -> None:
-        """Take the first loss of a resumed run's log as the loss at the start."""
+        """Take the first loss in a resumed run's log as the start loss."""
         logged = [entry["loss"] for entry in log_history if isinstance(entry.get("loss"), int | float)]
         self._start = next((float(loss) for loss in logged if loss > 0), None)
 
     def look_at(self, step: int, result: _C.StepResult, *, has_targets: bool) -> None:
-        """Check the result of a step that counts; print a line for the first fault of each kind."""
+        """Check the result of a step; print a message about the first fault of each kind."""
         self._num_steps += 1
         if not has_targets:
             self._num_bare += 1
@@ -118,7 +117,7 @@ class LossWatch:
             self._say_once(self._num_ruined, f"step {step}: {self._ruin()}{self._advice()}")
 
     def faults(self) -> Iterator[str]:
-        """Yield a line for each kind of fault, for the end page."""
+        """Yield a text about each kind of fault, for the summary at the end of the run."""
         if self._num_idle:
             yield f"{_IDLE} in {self._num_idle:,} of {self._num_steps:,} steps"
         if self.is_ruined:
@@ -128,7 +127,7 @@ class LossWatch:
 
     @property
     def is_ruined(self) -> bool:
-        """True if the newest loss is far above the loss at the start, and above the loss of guessing."""
+        """True if the newest loss is far above the start loss, and above the loss of random guessing."""
         return self._start is not None and self._last > max(_FAR * self._start, 1.1 * self._guessing)
 
     def _ruin(self) -> str:

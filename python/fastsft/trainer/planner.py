@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Planner:
-    """Plans steps, micro-batches and memory for the rows of train_dataset.
+    """The planner of steps, micro-batches and memory for the rows of train_dataset.
 
-    Without training data `memory_plan` is None, and `rows`, `plan` and `memory` are not set.
+    Without training data, `memory_plan` is None, and `rows`, `plan` and `memory` are not set.
     """
 
     rows: TokenRows
@@ -37,12 +37,12 @@ class Planner:
         self._setup, self._reader = setup, reader
         self.memory_plan: MemoryPlan | None = None
         self.token_budget = 0  # the most tokens of a micro-batch
-        self._compared_rows: TokenRows | None = None  # the rows that were last compared between ranks
+        self._compared_rows: TokenRows | None = None  # the last rows that were compared between ranks
 
     def plan_first(self) -> None:
-        """Read the data, and choose micro-batches and recomputed activations by memory. Collective.
+        """Read the data, and choose a token budget and the recomputed activations that fit into memory.
 
-        ValueError if no plan fits into memory.
+        Collective. ValueError if no plan fits into memory.
         """
         args = self._setup.args
         self.token_budget = args.token_budget
@@ -56,19 +56,19 @@ class Planner:
         self._choose(self.rows)
 
     def plan_again(self, rows: TokenRows) -> None:
-        """Plan steps and micro-batches for `rows` with the current arguments, for the same engine."""
+        """Plan steps and micro-batches for `rows` with the current arguments. Keep the built engine."""
         assert self.memory_plan is not None
         plan = RunPlan.of(self._setup.args, len(rows))
         self._choose(rows, PreviousPlan(self.memory_plan.recompute, self._setup.args.micro_batch_tokens))
         self.plan, self.rows = plan, rows
 
     def use_rows(self, rows: TokenRows) -> None:
-        """Check that the model can train on `rows`, and plan for them. A ValueError leaves the old rows."""
+        """Check that the model can train on `rows`, and plan for them. A ValueError keeps the old rows."""
         rows.check_for(self._setup.model, self._setup.engine.vocab_size)
         self.plan_again(rows)
 
     def refresh_rows(self) -> bool:
-        """Plan again if a script has changed train_dataset on any rank; return True if so. Collective."""
+        """Plan again if a script has changed train_dataset on any rank; return True then. Collective."""
         if all(launcher.gather_objects(self.rows.is_current())):
             return False
         self.use_rows(self._reader.rows_of(self._setup.train_dataset))
@@ -81,13 +81,13 @@ class Planner:
         return self.rows
 
     def compare_rows(self) -> None:
-        """Compare the training data between ranks, once for each set of rows. Collective."""
+        """Check that all ranks have the same training data, once for each set of rows. Collective."""
         if self._compared_rows is not self.rows:
             agree_on_rows("the training data", self._setup.train_dataset, self.rows)
             self._compared_rows = self.rows
 
     def compare(self) -> None:
-        """Compare the plan between ranks, as it depends on each rank's free memory, too. Collective."""
+        """Check that all ranks have the same plan, which also depends on a rank's free memory. Collective."""
         if launch().world_size == 1 or self.memory_plan is None:
             return
         derived = {
@@ -98,9 +98,9 @@ class Planner:
         compare("comparing plans", lambda: facts)
 
     def make_room(self, row: int, tokens: int) -> None:
-        """Plan memory again if row number `row`, of `tokens` tokens, is longer than planned.
+        """Plan memory again if row number `row`, with `tokens` tokens, is longer than the planned rows.
 
-        All ranks call this with the same row. ValueError names the row if it does not fit into memory.
+        All ranks must pass the same row. ValueError names the row if it does not fit into memory.
         """
         planned = self.rows.longest
         if tokens <= planned:
@@ -131,19 +131,19 @@ class Planner:
 
     @property
     def sync_each_batch(self) -> bool:
-        """True if gradients are reduced between ranks in every micro-batch, False if once per step."""
+        """True if ranks reduce gradients in every micro-batch, False if once per step."""
         return self.memory_plan is None or self.memory_plan.setting.state.sync_each_batch
 
     @property
     def recompute(self) -> str:
-        """Value of --recompute that was chosen: which activations the backward pass recomputes."""
+        """Chosen value of --recompute, which says which activations the backward pass recomputes."""
         return self.memory_plan.recompute if self.memory_plan else "selective"
 
     def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
-        """Use the token budget and the reductions of a checkpoint's plan; ValueError if they do not fit.
+        """Use the token budget and `sync_each_batch` of a checkpoint's plan.
 
-        token_budget: None keeps the current budget. sync_each_batch: None keeps the current choice, or makes
-        a new one if the budget changes.
+        token_budget: None keeps the current budget. sync_each_batch: None keeps the current choice, unless
+        the budget changes; the planner then chooses again. ValueError if the plan does not fit into memory.
         """
         if self.memory_plan is None:
             return
@@ -152,9 +152,9 @@ class Planner:
             self._choose(self.rows, PreviousPlan(self.memory_plan.recompute, budget, sync_each_batch))
 
     def packing(self) -> _C.PackingSummary:
-        """Summarize how the rows of the first steps are divided over ranks and micro-batches.
+        """Return a summary of how the rows of the first steps are divided over ranks and micro-batches.
 
-        The division is that of csrc/data/step_source.h.
+        csrc/data/step_source.h makes the division.
         """
         summary: _C.PackingSummary = packing_summary(
             self._setup.args, self.rows, self.token_budget, self._setup.model.conversation_cost()

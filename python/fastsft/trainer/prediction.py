@@ -1,8 +1,8 @@
-"""Outputs of a model for every row of a data set: logits, or the results of a hook, gathered over ranks.
+"""A model's outputs for every row of a data set: logits, or the results of a script's hook for them.
 
-`predictions` are [rows, tokens, vocabulary], `label_ids` are [rows, tokens]. Each batch is padded as by
-transformers' Trainer, and the model computes outputs at the padding, too. Shorter batches are then filled up
-with -100 to the length of the longest, over ranks and over the data set.
+`predictions` are [rows, tokens, vocabulary], `label_ids` are [rows, tokens], both gathered from all ranks.
+Each batch is padded as in transformers' Trainer, and the model computes outputs for the padding, too. Then
+all batches of the data set are filled up with -100 to the length of the longest batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EvalPrediction:
     """The argument of `compute_metrics`, with transformers' attributes. Unpacks as (predictions, label_ids).
 
     label_ids: None if the rows have no labels; compute_metrics is not called then. `inputs` and `losses` are
-    always None, since only --include_for_metrics sets them, which is refused.
+    always None, since they need --include_for_metrics, which fastsft rejects.
     """
 
     def __init__(self, predictions: Nested | None, label_ids: npt.NDArray[np.int64] | None) -> None:
@@ -66,11 +66,11 @@ class PaddedRows(Protocol):
 
 
 class Predictor:
-    """Predicts the batches of an evaluation, one at each call of `step`.
+    """The computation of an evaluation's predictions. Each call of `step` predicts one batch.
 
-    batches: the source of this rank's batches. num_rows: rows of the data set; further rows, read to fill up
-    the last batch, are cut off. hook: called on the logits of each batch of this rank, or None. dtype: dtype
-    of the logits. find_packed: as in `evaluation_loss`.
+    batches: source of this rank's batches. num_rows: row count of the data set; further rows, which only fill
+    up the last batch, are cut off. hook: function for the logits of each batch of this rank, or None. dtype:
+    dtype of the logits. find_packed: as in `evaluation_loss`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Predictor:
     def step(self, step: int) -> None:
         """Predict batch `step` of every rank. Collective.
 
-        ValueError on all ranks if the outputs of all rows do not fit into the host memory of any rank.
+        ValueError on all ranks if the outputs of all rows would exceed the host memory of any rank.
         """
         batch = self._batches.padded_batch(step)
         width = max(launcher.gather_objects(batch.width))
@@ -106,7 +106,7 @@ class Predictor:
             agreement.attempt(lambda: check_size(self._num_rows, row_bytes(mine[0]), self._memory))
             agreement.settle(None)
         parts, of_labels = zip(*launcher.gather_objects(mine), strict=True)
-        left = self._num_rows - self._rows_done  # rows that were read to fill up the last batch are cut off
+        left = self._num_rows - self._rows_done  # cuts off the rows that only fill up the last batch
         gathered = joined(list(parts))
         self._kept.append(head_of(gathered, left))
         if labels is not None:
@@ -134,9 +134,9 @@ class Predictor:
 
 
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
-    """Raise ValueError on all ranks if the logits of all `rows` exceed a rank's host memory. Collective.
+    """Raise ValueError on all ranks if the logits of all `rows` exceed the host memory of a rank. Collective.
 
-    Rows of unknown length are not checked here, but by `Predictor.step` after they are read.
+    If the lengths of the rows are unknown, `Predictor.step` makes the check after they are read.
     """
     agreement = AllOrNone("predictions")
     memory = rank_memory("cpu")
@@ -159,9 +159,9 @@ def check_size(num_rows: int, bytes_of_row: int, memory: int) -> None:
 
 
 def as_number(value: Any) -> Any:
-    """Replace numbers of numpy and torch by Python's, which JSON can hold; other values stay as they are.
+    """Return `value` with Python numbers, which JSON can hold, in place of numpy's and torch's numbers.
 
-    Numbers in lists, tuples and dictionaries are replaced, too.
+    Numbers in lists, tuples and dictionaries are replaced, too. Other values stay as they are.
     """
     if isinstance(value, Mapping):
         return {name: as_number(item) for name, item in value.items()}
@@ -183,9 +183,9 @@ def check_named(metrics: object) -> None:
 
 
 def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
-    """Return the metrics that trainer_state.json can hold, with lists instead of arrays and tensors.
+    """Return the metrics in a form that trainer_state.json can hold, with arrays and tensors as lists.
 
-    Metrics that JSON cannot hold are left out with a warning. must: raise ValueError for them instead.
+    Metrics that JSON cannot hold are left out with a warning, or raise ValueError if `must`.
     """
     kept = {}
     for name, value in metrics.items():
@@ -207,7 +207,7 @@ def writable(metrics: Mapping[str, Any], *, must: bool) -> dict[str, Any]:
 
 
 def _as_lists(value: Any) -> Any:
-    """Replace arrays and tensors in `value` by lists, in nested values too."""
+    """Return `value` with lists in place of arrays and tensors, also in nested containers."""
     if isinstance(value, Mapping):
         return {name: _as_lists(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -220,10 +220,10 @@ _FURTHER = {"output_hidden_states": "hidden_states", "output_attentions": "atten
 
 
 def check_outputs(config: Mapping[str, Any], ignore_keys: Iterable[str] | None, caller: str) -> None:
-    """Raise ValueError if transformers' predictions would not be exactly the logits.
+    """Raise ValueError if transformers' predictions would differ from the plain logits.
 
-    config: the model's configuration. ignore_keys: names of outputs that transformers leaves out of
-    predictions. caller: name of the public method, for the message.
+    config: the model's configuration. ignore_keys: names of model outputs that are left out of predictions.
+    caller: name of the public method, for the message.
     """
     ignored = () if ignore_keys is None else tuple(ignore_keys)
     if "logits" in ignored:
@@ -245,7 +245,7 @@ Array = npt.NDArray[Any]
 
 
 def to_host(kept: Kept, batch: int) -> Nested:
-    """Replace the tensors in `kept` by arrays; bfloat16 becomes float32.
+    """Return `kept` with numpy arrays in place of tensors; bfloat16 becomes float32.
 
     kept: a tensor, or a tuple, list or mapping of tensors. ValueError unless each tensor has `batch` rows.
     """
@@ -266,7 +266,7 @@ def to_host(kept: Kept, batch: int) -> Nested:
 
 
 def row_bytes(arrays: Nested) -> int:
-    """Return the bytes of one row, summed over all arrays in `arrays`."""
+    """Return the size of one row [bytes], summed over all arrays in `arrays`."""
     return sum(array.nbytes // max(len(array), 1) for array in leaves(arrays))
 
 
@@ -284,7 +284,7 @@ def head_of(arrays: Nested, rows: int) -> Nested:
 
 
 def joined(batches: Sequence[Nested]) -> Nested:
-    """Concatenate `batches` along the rows; arrays that are shorter in dimension 1 are filled up with -100.
+    """Concatenate `batches` along the rows, after filling dimension 1 with -100 to the largest size.
 
     ValueError if the batches differ in structure, in number of dimensions, or in a size after dimension 1.
     """
@@ -308,7 +308,7 @@ def _each(merge: Callable[[Sequence[Array]], Array], batches: Sequence[Any]) -> 
 
 
 def joined_arrays(arrays: Sequence[Array]) -> Array:
-    """Concatenate arrays along the rows, filled up with -100 to the largest size of dimension 1.
+    """Concatenate arrays along the rows, after filling dimension 1 with -100 to the largest size.
 
     ValueError if the arrays differ in number of dimensions, or in a size after dimension 1.
     """

@@ -13,8 +13,8 @@ from fastsft.runtime.messages import warn_once
 def check_before_training(model: object, args: TrainingArguments, eval_dataset: object) -> None:
     """Raise ValueError for a model that fastsft cannot train, and for evaluation without data.
 
-    Warns if --save_strategy best has no evaluations to choose by. That is no error, since a callback may ask
-    for evaluations.
+    Warn if --save_strategy best is given without evaluations. This is no error, since a callback may request
+    evaluations.
     """
     if not hasattr(model, "build"):
         raise ValueError(
@@ -34,7 +34,7 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
 
 
 def check_metrics(args: TrainingArguments, compute_metrics: object) -> None:
-    """Raise ValueError for arguments by which transformers changes the input of compute_metrics."""
+    """Raise ValueError for arguments with which transformers would change the input of compute_metrics."""
     defaults = {field.name: default_of(field) for field in dataclasses.fields(TrainingArguments)}
     for name in METRIC_FIELDS if compute_metrics is not None else ():
         if getattr(args, name) != defaults[name]:
@@ -47,8 +47,8 @@ def check_metrics(args: TrainingArguments, compute_metrics: object) -> None:
 def disable_evaluation(args: TrainingArguments) -> None:
     """Turn evaluation off, with a warning, for a run without evaluation data.
 
-    FastChat's scripts ask for evaluation without such data. If the best model or the schedule depends on it,
-    evaluation stays on, and `check_before_training` refuses the run.
+    FastChat's scripts request evaluation even without data. If the best model or the schedule depends on
+    evaluations, they stay on, and `check_before_training` rejects the run.
     """
     needed = (
         args.eval_on_start
@@ -64,7 +64,7 @@ def disable_evaluation(args: TrainingArguments) -> None:
 
 
 def warn_of_no_evaluation(args: TrainingArguments) -> None:
-    """Warn if there is evaluation data, but the arguments ask for no evaluation."""
+    """Warn if the arguments request no evaluation. Called for a run that has evaluation data."""
     if args.eval_strategy == "no" and not args.eval_on_start:
         warn_once(
             "--eval_data_path is read, and nothing evaluates on it: --eval_strategy epoch, or steps, does so"

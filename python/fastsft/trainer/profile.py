@@ -1,4 +1,4 @@
-"""`--profile FILE`: the timeline of some steps, in a file for Perfetto or chrome://tracing."""
+"""`--profile FILE`: a timeline of some steps, as a file for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fastsft.runtime.output_files import check_output_file, write_for_flag
 if TYPE_CHECKING:
     from fastsft import _C
 
-# Most recorded spans, enough for a few steps of a model with 100 layers. Older spans are dropped; the file
-# says how many.
+# Limit of recorded spans, enough for a few steps of a model with 100 layers. Above the limit, the oldest
+# spans are dropped, and the file says how many.
 _CAPACITY = 1_000_000
 _LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradients")
 
 
 def profile_path(path: str, rank: int, world_size: int) -> Path:
-    """Return the file of one rank: `path` itself in a run of one rank, else such as `trace.rank1.json`."""
+    """Return the rank's file: `path` itself in a run of one rank, else a name such as `trace.rank1.json`."""
     target = Path(path).expanduser()
     return target if world_size == 1 else target.with_suffix(f".rank{rank}{target.suffix}")
 
 
 def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> dict[str, Any]:
-    """Return `spans` as a Chrome trace, in microseconds: one process per rank, one thread per track.
+    """Return `spans` as a Chrome trace [microseconds]: one process per rank, one thread per track.
 
-    dropped: number of spans that were dropped, for the file.
+    dropped: number of dropped spans, which is noted in the trace.
     """
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}},
@@ -56,10 +56,10 @@ def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> d
 
 
 def _overlapping_apart(spans: Iterable[_C.RecordedSpan]) -> list[tuple[_C.RecordedSpan, int]]:
-    """Return each span with the number of a line in its track.
+    """Return each span with a line number within its track.
 
-    Viewers nest the spans of one line. Two spans that overlap, without one containing the other, therefore
-    get different lines.
+    Viewers nest the spans of a line. If two spans overlap and neither contains the other, they therefore get
+    different lines.
     """
     open_until: dict[tuple[str, int], list[int]] = {}
     placed = []
@@ -78,7 +78,7 @@ def _overlapping_apart(spans: Iterable[_C.RecordedSpan]) -> list[tuple[_C.Record
 
 
 class Profile:
-    """Records the steps that `--profile_steps` names, and writes one file per rank."""
+    """The recording of the steps that `--profile_steps` names, written to one file per rank."""
 
     def __init__(self, path: str | None, steps: str) -> None:
         self._path = path
@@ -88,13 +88,13 @@ class Profile:
             check_output_file(profile_path(path, launch().rank, launch().world_size), "--profile")
 
     def before_step(self, engine: _C.Engine, step: int) -> None:
-        """Start the recording if `step`, which is about to begin, is the first one to record."""
+        """Start the recording if `step`, which is about to begin, is the first step to record."""
         if self._path is not None and step == self._first:
             engine.start_trace(capacity=_CAPACITY)
             self._recording = True
 
     def after_step(self, engine: _C.Engine, step: int) -> None:
-        """Write the file if `step`, which was just passed to the engine, is the last one to record."""
+        """Write the file if `step`, which was just passed to the engine, is the last step to record."""
         if step == self._last:
             self.finish(engine)
 

@@ -30,9 +30,10 @@ _OF_THIS_RUN = (
 
 
 def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | None:
-    """Return the checkpoint that `wanted` asks for: a path, or True for the newest valid one. Collective.
+    """Return the checkpoint from which to resume, or None to start from step 0. Collective.
 
-    Return None if `wanted` is None or False. ValueError if it is True and there is no valid checkpoint.
+    wanted: a path, True for the newest valid checkpoint of `output_dir`, or None or False for no resume.
+    ValueError if `wanted` is True and there is no valid checkpoint.
     """
     if not wanted:
         return None
@@ -45,9 +46,9 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
 
 
 def check_not_beyond(run: Run, checkpoint: str) -> None:
-    """Raise ValueError if the step of `checkpoint` is after the last step of `run`. Collective.
+    """Raise ValueError if `checkpoint` was saved after the last planned step of `run`. Collective.
 
-    Otherwise a model would be saved that was trained for more steps than were asked for.
+    Without this check, the saved model would have been trained for more steps than requested.
     """
     agreement = AllOrNone(f"resuming from {checkpoint}")
     found = agreement.attempt_on_rank0(
@@ -63,9 +64,10 @@ def check_not_beyond(run: Run, checkpoint: str) -> None:
 
 
 def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
-    """Bring the run to its first step: resume, archive other runs' checkpoints, reserve memory. Collective.
+    """Prepare the first step: resume, archive checkpoints of other runs, reserve memory. Collective.
 
-    is_automatic: `checkpoint` is the newest of `output_dir`, so that no checkpoint there has to be archived.
+    is_automatic: True if `checkpoint` is the newest checkpoint of `output_dir`. No checkpoint there has to be
+    archived then.
     """
     setup, state, plan = run.setup, run.state, run.planner.plan
     state.epoch, state.max_steps, state.num_train_epochs = 0.0, plan.max_steps, plan.num_epochs
@@ -114,15 +116,18 @@ def _rotate(run: Run, checkpoint: Path) -> None:
 
 
 def _warn_of_rate(checkpoint: str, saved: float | None, current: float) -> None:
-    """Warn if transformers' checkpoint has a learning rate for its next step that differs from `current`."""
+    """Warn if a transformers checkpoint has another learning rate for its next step than `current`.
+
+    saved: the checkpoint's learning rate; None for other checkpoints.
+    """
     if saved is not None and not math.isclose(saved, current, rel_tol=1e-6, abs_tol=1e-12):
         warn_of_change(checkpoint, "learning_rate of the next step", f"{saved:g}", f"{current:g}")
 
 
 def roll_back(run: Run, step: int) -> str | None:
-    """Load the newest checkpoint of a step before `step`; return None if there is none. Collective.
+    """Load the newest checkpoint before `step`; return its path, or None if there is none. Collective.
 
-    Checkpoints of later steps are archived, since the run will take other steps from here on.
+    Checkpoints of later steps are archived, since the run computes other steps from here on.
     """
     output_dir = run.args.output_dir or "."
     checkpoint = newest_checkpoint(output_dir, before=step)

@@ -1,4 +1,4 @@
-"""Notices about rows and arguments with which transformers, or one of its versions, computes other losses."""
+"""Notices about rows and arguments for which transformers, or some of its versions, computes other losses."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def finds_packed(model: CausalLM, args: TrainingArguments, *, training: bool) -> bool:
-    """True if packed sequences of a row, whose position_ids restart, do not attend to each other.
+    """True if restarting position_ids separate a row's packed sequences, which then do not see each other.
 
-    transformers 4.57 does so if there is neither an attention mask nor a cache: with `use_cache` False in the
-    model's configuration, and in training with gradient checkpointing, which turns the cache off.
+    transformers 4.57 separates packed sequences only without attention mask and without cache. It has no
+    cache if `use_cache` is False in the model's configuration, or in training with gradient checkpointing.
     """
     if not model.config.get("use_cache", True):
         return True
@@ -28,7 +28,7 @@ def finds_packed(model: CausalLM, args: TrainingArguments, *, training: bool) ->
 
 
 def tell_differences(args: TrainingArguments) -> None:
-    """Print a line for each argument with which transformers 4.57 computes other losses."""
+    """Print a message for each given argument with which transformers 4.57 computes other losses."""
     steps = args.gradient_accumulation_steps
     ranks = args.world_size if args.average_tokens_across_devices else 1
     if args.label_smoothing_factor and steps * ranks > 1:
@@ -43,10 +43,10 @@ def tell_differences(args: TrainingArguments) -> None:
 
 
 class RowNotices:
-    """Prints two notices, each once a run: about rows with a learned label at position 0, and about packed
-    rows whose sequences attend to each other.
+    """Two notices, each printed at most once per run.
 
-    find_packed: the result of `finds_packed`.
+    They are about rows with a learned label at position 0, and about packed rows whose sequences attend to
+    each other. find_packed: result of `finds_packed`.
     """
 
     def __init__(self, args: TrainingArguments) -> None:
@@ -56,7 +56,7 @@ class RowNotices:
         self.find_packed = False
 
     def look_at(self, native: _C.TokenDataset) -> None:
-        """Print the notices that apply to `native`, the rows of the whole data or of one step."""
+        """Print the notices that apply to `native`, the rows of the whole data set or of one step."""
         if self._counts_labels:
             first = int(np.count_nonzero(native.label_counts() > native.target_counts()))
             if first:

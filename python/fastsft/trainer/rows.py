@@ -1,4 +1,4 @@
-"""Reading data sets: rows for the engine, and data loaders for scripts."""
+"""Reading of data sets: rows for the engine, and data loaders for scripts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class RowReader:
-    """Reads the data sets of `setup`.
+    """The reader of all data sets in `setup`.
 
-    Keeps the readers of evaluation data whose worker processes are persistent.
+    It keeps the batch readers of evaluation data whose worker processes are persistent.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -39,9 +39,9 @@ class RowReader:
         self._evaluation_readers: dict[tuple[str, bool], BatchReader] = {}
 
     def rows_of(self, dataset: object, *, needs_labels: bool = True) -> TokenRows:
-        """Return the rows of `dataset`, which may be read only later. Collective.
+        """Return the rows of `dataset`. Collective. Rows that are not native may be read only later.
 
-        needs_labels: ValueError for rows without labels.
+        needs_labels: True if rows without labels are a ValueError.
         """
         setup = self._setup
         collated = not only_stacks(setup.data_collator)
@@ -55,7 +55,7 @@ class RowReader:
         )
         known = agreement.settle(None if rows is None else (rows.is_read, rows.is_exact, rows.longest))
         assert rows is not None
-        # If a script has changed a data set on one rank, that rank reads it item by item; then all must.
+        # If a script has changed the data set on one rank, that rank must read item by item. Then all must.
         are_read, are_exact, longest = zip(*filter(None, known), strict=True)
         if not any(are_read) and setup.args.train_sampling_strategy != "group_by_length":
             return rows
@@ -63,9 +63,9 @@ class RowReader:
         return rows if all(are_exact) or not any(are_exact) else rows.with_bound(max(longest))
 
     def training_reader(self) -> BatchReader:
-        """Return a reader of train_dataset in training order.
+        """Return a batch reader of train_dataset in training order.
 
-        With --group_by_length, every item is read at once, for its length.
+        With --group_by_length, all items are read immediately to get their lengths.
         """
         setup, args = self._setup, self._setup.args
         dataset = as_read(args, setup.train_dataset)
@@ -76,10 +76,11 @@ class RowReader:
         )  # fmt: skip
 
     def evaluation_reader(self, dataset: object, name: str | None, *, keeps_padding: bool) -> BatchReader:
-        """Return a reader of `dataset`.
+        """Return a batch reader of `dataset`, in the order of an evaluation.
 
-        name: with dataloader_persistent_workers, the reader is kept under this name, with its worker
-        processes; None makes a new reader. keeps_padding: rows are read with their padding.
+        name: name under which the reader and its worker processes are kept for later calls if
+        dataloader_persistent_workers is set; None always makes a new reader. keeps_padding: True if rows are
+        read with their padding.
         """
         setup, args = self._setup, self._setup.args
         key = (name, keeps_padding) if name and args.dataloader_persistent_workers else None
@@ -96,9 +97,9 @@ class RowReader:
         return reader
 
     def collation(self, dataset: object, *, training: bool, keeps_padding: bool = False) -> Collation:
-        """Return the rule by which items of `dataset` become batches."""
+        """Return the rule that turns items of `dataset` into batches."""
         setup = self._setup
-        # transformers drops unused columns of a datasets.Dataset before reading; of other data sets, it drops
+        # transformers drops unused columns of a datasets.Dataset before reading. In other data sets, it drops
         # unused keys of the items after reading.
         all_columns = not setup.args.remove_unused_columns or is_table(dataset)
         return Collation(
@@ -129,9 +130,9 @@ class RowReader:
 
 
 class EvaluationRows(TokenRows):
-    """Rows of an evaluation, ordered by micro-batch and rank; the last batches are filled up.
+    """Rows of an evaluation, ordered by micro-batch and then rank. Further rows fill up the last batches.
 
-    num_samples: number of rows of the data set. own: the batches of this rank.
+    num_samples: row count of the data set. own: the batches of this rank.
     """
 
     def __init__(
@@ -142,18 +143,18 @@ class EvaluationRows(TokenRows):
 
     @property
     def num_samples(self) -> int:
-        """Number of rows of the data set, which come first; further rows fill batches up."""
+        """Row count of the data set. Its rows come first; rows after them only fill up batches."""
         return self._num_samples
 
     def padded_batch(self, step: int) -> PaddedBatch:
-        """Return batch `step` of this rank, with the padding that its rows were read with."""
+        """Return batch `step` of this rank, with the padding with which its rows were read."""
         batch = self._own[step]
         numbers = [batch.number_of(place) for place in range(len(batch.items))]
         return PaddedBatch.of([item.item for item in batch.items], numbers, self.rules)
 
 
 class StoredRows:
-    """Batches of native rows, read from their data set again to get their padding.
+    """Batches of native rows, which are read from the data set once more to get their padding.
 
     numbers: row numbers of each batch of this rank.
     """
@@ -189,7 +190,7 @@ def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> Evalu
 
 
 def gather_batches(read: Callable[[], list[ReadBatch]]) -> list[list[ReadBatch]]:
-    """Read batches on every rank; return them as [micro-batch][rank]. Collective; all ranks fail together."""
+    """Read batches on every rank; return them as [micro-batch][rank]. Collective: all ranks raise or none."""
     agreement = AllOrNone("reading the data")
     mine = agreement.attempt(read)
     ranks = agreement.settle(mine)

@@ -1,4 +1,4 @@
-"""One run, that is one call of `train()`: its state, and the parts that do its work."""
+"""A run, that is one call of `train()`: its state, and the parts that do its work."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Owns the state and the parts of one call of `train()`. A new Trainer has a run that has not begun.
+    """The state and the parts of one call of `train()`. A new Trainer has a run that has not begun.
 
-    log, evaluate, save: methods of the Trainer, for subclasses to override. resumed_states, foreign_states:
-    random states of the checkpoint, from fastsft or transformers; kept until the first epoch takes them.
-    refused_stop: returns the message about a script's stop that the run cannot follow, or None. keep_paths:
-    makes relative paths absolute after a script's os.chdir (both: compat/guard.py).
+    log, evaluate, save: methods of the Trainer, which subclasses may override. resumed_states,
+    foreign_states: random states of a fastsft or a transformers checkpoint, kept until the first epoch needs
+    them. refused_stop: function that returns the message about a script's stop that the run cannot follow, or
+    None. keep_paths: function that makes relative paths absolute after a script's os.chdir. Both functions
+    are in compat/guard.py.
     """
 
     control: AgreedControl
@@ -76,7 +77,7 @@ class Run:
         self._refused_stop = refused_stop
         self.checkpoints = Checkpoints(self, events, progress, keep_paths)
         self.counter, self.start_time = TokenCounter(args), time.monotonic()
-        self.first_step = 0  # number of steps that were done when this process began
+        self.first_step = 0  # number of steps that were already done when this process began
         self.resumed_states: dict[str, Any] | None = None
         self.foreign_states: ForeignStates | None = None
 
@@ -93,7 +94,7 @@ class Run:
     def begin_steps(self) -> None:
         """Check the model once more, and evaluate if --eval_on_start asks for it. Collective."""
         model = self.setup.model
-        model.check_as_given("Trainer.train", True)  # callbacks may have changed it
+        model.check_as_given("Trainer.train", True)  # callbacks may have changed the model
         model.load_written_weights()
         if self.setup.args.eval_on_start:
             self.evaluate()
@@ -108,18 +109,19 @@ class Run:
         with deadline(self.setup.args, "save"):
             self.checkpoints.saver.wait()
             self.checkpoints.best.load()
-            # With bytes_at_end, only after the final model is saved: until then a restart needs the last one.
+            # If the program saves a final model, checkpoints are removed only afterwards: a restart before
+            # that save needs the last checkpoint.
             if not self.setup.bytes_at_end:
                 self.checkpoints.best.remove_others()
             model.copy_to_module()
 
     def position(self) -> tuple[int, int]:
-        """Return the epoch of the next step, and the number of that step within the epoch."""
+        """Return the epoch of the next step, and the step's number within the epoch."""
         epoch, first = divmod(self.state.global_step, self.planner.plan.steps_per_epoch)
         return epoch, 0 if self.setup.args.ignore_data_skip else first
 
     def pop_random_states(self) -> tuple[dict[str, Any] | None, ForeignStates | None]:
-        """Return the random states of the checkpoint, and forget them."""
+        """Return the checkpoint's random states, and clear them here."""
         states = self.resumed_states, self.foreign_states
         self.resumed_states = self.foreign_states = None
         return states
@@ -128,12 +130,12 @@ class Run:
 
     @property
     def args(self) -> TrainingArguments:
-        """Arguments of the run."""
+        """TrainingArguments of the run."""
         return self.setup.args
 
     @property
     def model(self) -> CausalLM:
-        """Model that is trained."""
+        """The model that is being trained."""
         return self.setup.model
 
     @property
@@ -153,12 +155,12 @@ class Run:
 
     @property
     def train_dataset(self) -> object:
-        """Training data as given."""
+        """Training data as passed to the Trainer."""
         return self.setup.train_dataset
 
     @property
     def eval_dataset(self) -> object:
-        """Evaluation data as given."""
+        """Evaluation data as passed to the Trainer."""
         return self.setup.eval_dataset
 
     @property
@@ -168,22 +170,22 @@ class Run:
 
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
-        """Rows of the evaluation data, by name if there are several sets."""
+        """Rows of the evaluation data, by name if there are several data sets."""
         return self.evaluator.rows
 
     @property
     def step_args(self) -> TrainingArguments:
-        """Arguments, with the values that were fixed when the Trainer or its optimizer was made."""
+        """Copy of the arguments with the values fixed when the Trainer or its optimizer was made."""
         return self.setup.step_args
 
     @property
     def bytes_at_end(self) -> int:
-        """Bytes of the models that the program writes after `train`; 0 if unknown."""
+        """Size of the models that the program writes after `train` [bytes]; 0 if unknown."""
         return self.setup.bytes_at_end
 
     @property
     def launched_by(self) -> dict[str, str]:
-        """torchrun's processes, each with the start time of its first rank; empty without torchrun."""
+        """Start times of the first ranks, by torchrun process; empty without torchrun."""
         return self.setup.launched_by
 
     @property
@@ -193,20 +195,20 @@ class Run:
 
     @property
     def saver(self) -> Any:
-        """Writer of checkpoints, which writes at most one at a time."""
+        """Writer of checkpoints, which writes at most one checkpoint at a time."""
         return self.checkpoints.saver
 
     def reading_position(self) -> ReadPosition | None:
-        """Return the random states from which a resumed run reads again the rows that were read ahead.
+        """Return the random states with which a resumed run can read the prefetched rows once more.
 
         None if the rows are native.
         """
         return self.batches.position()
 
     def loop_state(self) -> dict[str, object]:
-        """Return losses, bad steps, loss scale and pending work, as in fastsft_state.json."""
+        """Return losses, bad steps, loss scale and pending work, in the form of fastsft_state.json."""
         return {**self.stepper.loop_state(), "due": self.pending.to_json()}
 
     def save_failed(self, directory: Path) -> None:
-        """Note that the checkpoint `directory` could not be written, and that the run goes on."""
+        """Forget the checkpoint `directory`, which could not be written. The run goes on."""
         self.checkpoints.best.failed(directory)

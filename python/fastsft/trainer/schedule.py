@@ -1,5 +1,6 @@
-"""Learning-rate schedules: the engine's, DeepSpeed's and the plateau schedule
-(docs/spec/trainer_semantics.md, section 12).
+"""Learning-rate schedules: those of the engine, of DeepSpeed, and the plateau schedule.
+
+Rules: docs/spec/trainer_semantics.md, section 12.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fastsft.arguments.resolve.deepspeed import check_lengths
 
 
 class Schedule(Protocol):
-    """Maps each step of a run to its learning rate."""
+    """A map from each step of a run to a learning rate."""
 
     def rate(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""
@@ -27,10 +28,10 @@ def schedule_of(
     history: Iterable[dict[str, Any]] = (),
     taken: Iterable[float] | None = None,
 ) -> Schedule:
-    """Make the schedule of a run of `max_steps` steps. ValueError for options that the schedule lacks.
+    """Return the schedule for a run of `max_steps` steps. ValueError for options that the schedule lacks.
 
-    taken: metrics that a plateau schedule has taken before a resume. If the checkpoint does not have them
-    (None), they are read from `history`, the log history, which may also have evaluations by callbacks.
+    taken: metrics that a plateau schedule received before a resume. If a checkpoint does not have them
+    (None), they are read from the log `history`, which may also contain evaluations that callbacks made.
     """
     warmup = args.get_warmup_steps(max_steps)
     plan = args.deepspeed_plan
@@ -48,7 +49,7 @@ def schedule_of(
 
 
 def check_schedule(args: TrainingArguments) -> None:
-    """Raise ValueError, naming the flag, for options that `schedule_of` refuses for any number of steps."""
+    """Raise ValueError, with the flag's name, for options that `schedule_of` rejects in any run."""
     plan = args.deepspeed_plan
     if plan is not None and plan.scheduler is not None:
         return
@@ -82,15 +83,15 @@ def _named_schedule(args: TrainingArguments, max_steps: int, warmup: int) -> Sch
 
 
 def metric_key(name: str) -> str:
-    """Return the name of a metric in the logs of evaluations, such as eval_loss for loss."""
+    """Return a metric's name in evaluation logs, such as eval_loss for loss."""
     return name if name.startswith("eval_") else f"eval_{name}"
 
 
 class DeepSpeedWarmup:
-    """DeepSpeed's schedules WarmupLR and WarmupDecayLR, with the same rate at every step.
+    """DeepSpeed's schedules WarmupLR and WarmupDecayLR, with DeepSpeed's rate at every step.
 
-    The rate of steps 0 and 1 is `warmup_min_lr`: DeepSpeed counts them as -1, for which it returns the
-    minimum, and 0, at which the warm-up begins. `warmup_type` is "log" unless the file says "linear".
+    Steps 0 and 1 both have the rate `warmup_min_lr`: DeepSpeed counts from -1, for which it returns the
+    minimum, and begins the warm-up at 0. `warmup_type` is "log" unless the configuration says "linear".
     """
 
     def __init__(self, plan: DeepSpeedPlan, learning_rate: float, max_steps: int, warmup: int) -> None:
@@ -130,16 +131,16 @@ def _plateau(learning_rate: float, options: dict[str, Any]) -> PlateauSchedule:
 
 
 def _metrics_of(history: Iterable[dict[str, Any]], metric: str) -> list[float]:
-    """Return the finite values of `metric` in a log history, without evaluations before the first step."""
+    """Return the finite values of `metric` in a log history, except for evaluations before the first step."""
     found = [float(entry[metric]) for entry in history if metric in entry and entry.get("step", 0) > 0]
     return [value for value in found if math.isfinite(value)]
 
 
 class PlateauSchedule:
-    """torch's ReduceLROnPlateau: multiplies the rate by `factor` after more than `patience` evaluations in a
-    row without a better metric.
+    """torch's ReduceLROnPlateau, with the same options and defaults.
 
-    Options and defaults are those of torch (docs/spec/trainer_semantics.md, section 12).
+    The rate is multiplied by `factor` after more than `patience` evaluations in a row without a better metric
+    (docs/spec/trainer_semantics.md, section 12).
     """
 
     def __init__(
@@ -168,14 +169,14 @@ class PlateauSchedule:
         self._min, self._eps = min_lr, eps
         self._best = math.inf if mode == "min" else -math.inf
         self._bad = self._resting = 0
-        self.taken: list[float] = []  # all metrics so far, stored in checkpoints to restore this schedule
+        self.taken: list[float] = []  # all metrics so far; checkpoints store them to restore the schedule
 
     def rate(self, step: int) -> float:
-        """Return the learning rate, the same for every step until an evaluation changes it."""
+        """Return the current learning rate, which changes only at evaluations."""
         return self._rate
 
     def take(self, metric: float) -> None:
-        """Adjust the rate to the metric of a new evaluation."""
+        """Adjust the learning rate after an evaluation with this metric."""
         self.taken.append(float(metric))
         if self._is_better(metric):
             self._best, self._bad = metric, 0

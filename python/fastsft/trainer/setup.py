@@ -1,4 +1,4 @@
-"""The inputs of a Trainer: arguments, model, data sets and functions of a script."""
+"""The inputs of a Trainer: arguments, model, data sets, and a script's functions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
     from fastsft.trainer.prediction import ComputeMetrics, Preprocess
 
-# Arguments that transformers reads in Trainer.__init__, for the label smoother, the noise and the row order.
+# Arguments that transformers reads only in Trainer.__init__: label smoothing, noise, seed of the row order.
 _READ_BY_TRAINER = ("label_smoothing_factor", "neftune_noise_alpha", "data_seed")
-# Arguments that it reads when the first train() makes the optimizer, which later calls of train() keep.
+# Arguments that transformers reads only when the first train() makes the optimizer, which later calls keep.
 _READ_BY_OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 
 
@@ -33,9 +33,9 @@ class Setup:
     """Settings and objects that all parts of a Trainer read; only the Trainer sets them.
 
     fixed: argument values for which later changes have no effect. is_training: True while `train` runs.
-    has_trained: True once `train` has begun for the first time. bytes_at_end: bytes of the models that the
-    program writes after `train`; 0 if unknown. launched_by: torchrun's processes, each with the start time of
-    its first rank (ranks/torchrun_job.py); empty without torchrun.
+    has_trained: True once `train` has begun for the first time. bytes_at_end: size of the models that the
+    program writes after `train` [bytes]; 0 if unknown. launched_by: start time of the first rank of each
+    torchrun process (ranks/torchrun_job.py); empty without torchrun.
     """
 
     args: TrainingArguments = field(init=False)
@@ -54,28 +54,28 @@ class Setup:
 
     @property
     def engine(self) -> _C.Engine:
-        """Native engine of the model; a later Trainer of the same model replaces it."""
+        """Native engine of the model. A later Trainer for the same model builds a new engine."""
         engine = self.model.engine
         assert engine is not None  # the constructor of Trainer builds it
         return engine
 
     @property
     def output_dir(self) -> Path:
-        """Output directory; the working directory if none was given."""
+        """Output directory; the working directory if the arguments have none."""
         return Path(self.args.output_dir or ".")
 
     @property
     def step_args(self) -> TrainingArguments:
-        """Copy of the arguments with the fixed values, used to compute steps and losses."""
+        """Copy of the arguments with the fixed values, with which steps and losses are computed."""
         return self.fixed.over(self.args)
 
     @property
     def wants_predictions(self) -> bool:
-        """True if an evaluation predicts logits for compute_metrics."""
+        """True if evaluations compute predictions for compute_metrics."""
         return self.compute_metrics is not None and not self.args.prediction_loss_only
 
     def check_not_training(self, name: str) -> None:
-        """Raise ValueError while `train` runs, since its steps are planned with the old value of `name`."""
+        """Raise ValueError while `train` runs: its steps are planned with the current value of `name`."""
         if self.is_training:
             raise ValueError(
                 f"Trainer.{name}: cannot be set while train() runs, which is planned with the old one; set "
@@ -84,11 +84,11 @@ class Setup:
 
 
 class FixedArguments:
-    """Argument values that transformers' Trainer reads once, so that a later change has no effect."""
+    """Values of arguments that transformers' Trainer reads once, so that later changes have no effect."""
 
     def __init__(self, args: TrainingArguments) -> None:
         self._values = {name: getattr(args, name) for name in _READ_BY_TRAINER}
-        args._order_seed = None  # another Trainer with the same arguments may have set it
+        args._order_seed = None  # another Trainer with the same arguments may have set this seed
 
     def order_seed(self, drawn: int) -> int:
         """Return the seed of the row order. drawn: torch's initial seed, used if data_seed is None."""
@@ -98,8 +98,8 @@ class FixedArguments:
     def begin(self, args: TrainingArguments) -> None:
         """Fix the optimizer's values at the first train(); warn about later changes, which have no effect.
 
-        ValueError for a second train() with reduce_lr_on_plateau: in transformers it would go on from the
-        reduced rate, here from the initial one.
+        ValueError for a second train() with reduce_lr_on_plateau: transformers would go on from the reduced
+        learning rate, fastsft from the initial rate.
         """
         if "learning_rate" in self._values and args.lr_scheduler_type == "reduce_lr_on_plateau":
             raise ValueError(
@@ -126,7 +126,7 @@ class FixedArguments:
 
 
 def use_log_level(args: TrainingArguments) -> None:
-    """Set the level of the logger "fastsft" from the arguments; `passive` leaves it as it is."""
+    """Set the level of the logger "fastsft" from the arguments; `passive` keeps the current level."""
     name = args.log_level if args.should_log else args.log_level_replica
     if name != "passive":
         logging.getLogger("fastsft").setLevel(args.get_process_log_level())

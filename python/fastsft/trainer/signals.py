@@ -22,17 +22,17 @@ from fastsft.runtime.threads import start_needed
 
 EXIT_BASE = 128  # a run stopped by a signal has exit status 128 + its number, as in shells
 _ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-_START_SECONDS = 2.0  # time from a signal before the first step to the end of the process
-_SAVE_SECONDS = 3.0  # time from a second Ctrl-C to the end of the process, for the step and a save
+_START_SECONDS = 2.0  # time until the process ends after a signal before the first step
+_SAVE_SECONDS = 3.0  # time for the step and a save until the process ends after a second Ctrl-C
 Handler = Callable[[int, FrameType | None], object] | int | None  # type of signal.signal's handlers
 TRAINING = "the step under way is ended and a checkpoint saved, then the run leaves"
 SAVING = "the model is saved to the end, then the run leaves"
 
 
 class _Handlers:
-    """The signal handlers of a run, and the previous ones.
+    """The signal handlers that a run installs, and the handlers that they replace.
 
-    Handlers that a script has set stay, as in transformers; a warning says so.
+    A script's own handlers are not replaced, as in transformers; a warning says so.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class _Handlers:
         for number in _ANSWERED:
             previous = signal.getsignal(number)
             if previous is signal.SIG_IGN and number == signal.SIGINT:
-                continue  # a shell ignores SIGINT in background jobs, as Ctrl-C is meant for the foreground
+                continue  # shells ignore SIGINT in background jobs, since Ctrl-C is for the foreground job
             in_c = previous in (None, signal.SIG_DFL) and _is_caught(number)
             if in_c or _is_of_script(previous):
                 name = "in C" if in_c else described(previous)
@@ -56,12 +56,12 @@ class _Handlers:
                 self._previous[number] = signal.signal(number, handler)
 
     def guards(self) -> set[SignalGuard]:
-        """Return the outer guards, whose handlers these handlers have replaced."""
+        """Return the enclosing guards, whose handlers were replaced by `put`."""
         owners = {getattr(handler, "__self__", None) for handler in self._previous.values()}
         return {owner for owner in owners if isinstance(owner, SignalGuard)}
 
     def take_back(self, handler: Callable[[int, FrameType | None], None]) -> None:
-        """Restore the previous handlers, except where a script has set its own in the meantime."""
+        """Restore the previous handlers, unless a script has set its own in the meantime."""
         for number, previous in self._previous.items():
             if signal.getsignal(number) == handler:
                 signal.signal(number, previous)
@@ -78,7 +78,7 @@ _fork = _Fork()
 
 
 def _hold_signals() -> None:
-    """Block signals before a fork, so that none arrives in the child before its handlers are set."""
+    """Block signals before a fork, so that the child gets no signal before its handlers are set."""
     _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
 
 
@@ -87,10 +87,11 @@ def _let_signals_through() -> None:
 
 
 def _leave_to_parent() -> None:
-    """Leave the signals of the run to the parent, in a forked child (a callback's pool, a loader's worker).
+    """Reset the handlers in a forked child (a callback's pool, a data loader's worker).
 
-    A signal to the whole process group (Ctrl-C, torchrun's SIGTERM) does not end the children, so that the
-    current step can be finished. A SIGTERM sent by the parent does, as multiprocessing ends a pool with it.
+    The parent handles the signals of the run. A signal to the whole process group (Ctrl-C, torchrun's
+    SIGTERM) does not end the children, so that the current step can be finished. A SIGTERM that the parent
+    sends does end them, since multiprocessing ends a pool this way.
     """
     for number in _ANSWERED:
         owner = getattr(signal.getsignal(number), "__self__", None)
@@ -110,7 +111,7 @@ os.register_at_fork(
 
 
 def _is_caught(number: int) -> bool:
-    """True if the process has a handler for the signal, in Python or in C (such as faulthandler's)."""
+    """True if the process has a handler for the signal, in Python or in C (such as faulthandler)."""
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="ascii", errors="replace").splitlines() if status.exists() else []
     caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
@@ -118,18 +119,19 @@ def _is_caught(number: int) -> bool:
 
 
 def _is_of_script(handler: object) -> bool:
-    """True if `handler` is a function that neither Python nor fastsft has set."""
+    """True if `handler` is a function that a script has set, and not a handler of Python or fastsft."""
     home = str(getattr(handler, "__module__", ""))
     return callable(handler) and handler is not signal.default_int_handler and not home.startswith("fastsft.")
 
 
 class SignalGuard:
-    """Notes signals while entered, instead of letting them end the process.
+    """A context manager in which signals are recorded as pending instead of ending the process.
 
-    A second Ctrl-C raises KeyboardInterrupt. Inside a StartGuard it is only noted: the StartGuard ends the
-    process three seconds later, saved or not. answer: text about what follows from a signal, which the
-    StartGuard prints at once. Guards nest: an inner guard takes over the pending signals of the outer one,
-    and passes its own on when it ends. Signals for which the script has set a handler are not noted.
+    A second Ctrl-C raises KeyboardInterrupt. Inside a StartGuard it is only recorded: the StartGuard ends the
+    process three seconds later, whether a checkpoint is saved or not. answer: text about the effect of a
+    signal, which the StartGuard prints at once. Guards nest: an inner guard takes over the pending signals of
+    the outer guard, and raises its own pending signal again when it ends. Signals for which the script has
+    set a handler are not recorded.
     """
 
     only_save = int(signal.SIGUSR1)  # the signal after which the run goes on
@@ -137,7 +139,7 @@ class SignalGuard:
 
     def __init__(self, answer: str = TRAINING) -> None:
         self.answer = answer
-        # Two variables, because a handler may note one signal while the other is being reset.
+        # Two variables, because a handler may record one signal while the other is being reset.
         self._is_to_save, self._ends_by = False, 0
         self._handlers = _Handlers()
 
@@ -165,14 +167,14 @@ class SignalGuard:
             self._ends_by = number
 
     def answer_to(self, number: int) -> str:
-        """Return the line about what follows from a signal; empty for SIGUSR1, which only saves."""
+        """Return the message about the effect of a signal; empty for SIGUSR1, which only saves."""
         if number == self.only_save:
             return ""
         again = "; Ctrl-C once more leaves within seconds" if number == signal.SIGINT else ""
         return f"received {signal.Signals(number).name}: {self.answer}{again}"
 
     def finish(self) -> int:
-        """Return the pending signal of this rank, or 0, and forget it; called when the work is done."""
+        """Return and clear the pending signal of this rank, or 0. Called when the work is done."""
         noted = self._noted()
         self._is_to_save, self._ends_by = False, 0
         return noted
@@ -187,12 +189,15 @@ class SignalGuard:
         return noted
 
     def _noted(self) -> int:
-        """Return the pending signal, or 0; one that ends the run goes before SIGUSR1."""
+        """Return the pending signal, or 0. Signals that end the run take precedence over SIGUSR1."""
         return self._ends_by or (self.only_save if self._is_to_save else 0)
 
 
 def _most_urgent(noted: int) -> int:
-    """Return the most urgent signal of all ranks: one that ends the run goes before SIGUSR1. Collective."""
+    """Return the most urgent signal of all ranks. Collective.
+
+    Signals that end the run take precedence over SIGUSR1.
+    """
     import torch
     import torch.distributed as dist
 
@@ -204,17 +209,17 @@ def _most_urgent(noted: int) -> int:
 
 
 class StartGuard:
-    """Handles signals for a whole program: a signal before the first step ends it at once.
+    """A context manager for a whole program, in which a signal before the first step ends the program.
 
-    A second thread learns of signals even if the main thread is busy. It prints at once what follows, and
-    ends the process if the main thread does not: two seconds after a signal before the first step, three
-    seconds after a second Ctrl-C, at once after a third. SIGUSR1 before the first step only prints a line.
-    is_said: False if the program that started this one prints the answers to Ctrl-C itself.
+    A second thread reacts to signals even if the main thread is busy. It prints the effect of a signal at
+    once, and ends the process if the main thread does not: two seconds after a signal before the first step,
+    three seconds after a second Ctrl-C, and at once after a third Ctrl-C. SIGUSR1 before the first step only
+    prints a message. is_said: False if the parent program prints the messages about Ctrl-C itself.
     """
 
     def __init__(self, *, is_said: bool = True) -> None:
         self._is_said = is_said
-        self._received = 0  # the last signal that came before the first step
+        self._received = 0  # the last signal before the first step; 0 if there was none
         self._handlers = _Handlers()
         self._read = self._write = self._previous_fd = -1
         self._interrupts = 0
@@ -243,7 +248,7 @@ class StartGuard:
 
     @property
     def leaving(self) -> int:
-        """Signal for which this process ends at once, or 0. Its peers may have ended for the same signal."""
+        """Signal because of which this process is ending, or 0. Other ranks may have ended by it, too."""
         return int(signal.SIGINT) if self._interrupts > 1 else self._received
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
@@ -260,7 +265,7 @@ class StartGuard:
             say(line, to_stderr=True)
 
     def _watch(self, read: int) -> None:
-        """Answer signals in a second thread; Python writes each as a byte into the pipe `read`."""
+        """React to signals in the second thread. Python writes each signal as a byte into the pipe `read`."""
         end, number = math.inf, 0
         while True:
             seconds = None if end == math.inf else max(end - time.monotonic(), 0.0)
@@ -274,7 +279,7 @@ class StartGuard:
         os.close(read)
 
     def _answer(self, number: int) -> float:
-        """Print what follows from a signal; return the seconds until the end of the process, or infinity."""
+        """Print the effect of a signal; return the seconds until the process must end, or infinity."""
         handler = signal.getsignal(number)
         guard = getattr(handler, "__self__", None)
         if handler != self._leave and not isinstance(guard, SignalGuard):
@@ -292,7 +297,7 @@ class StartGuard:
         return math.inf
 
     def _say_answer(self, line: str) -> None:
-        if line and self._is_said:  # printed here, as a signal handler could interrupt another print
+        if line and self._is_said:  # not printed in a signal handler, which could interrupt another print
             tell(line)
 
     def _end(self, number: int) -> None:

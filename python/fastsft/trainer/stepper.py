@@ -1,5 +1,6 @@
-"""One optimizer step: its learning rate and noise, the call of the engine, and the results, which arrive one
-step later on a GPU.
+"""An optimizer step: its learning rate and noise, the call of the engine, and the results.
+
+On a GPU the results are read one step later.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class _InFlightStep(NamedTuple):
 
 
 class Stepper:
-    """Computes optimizer steps, and keeps track of losses, loss scale and bad steps.
+    """The part of a run that computes optimizer steps, and tracks losses, loss scale and bad steps.
 
     schedule: the learning-rate schedule; None before `prepare`. plateau_metrics: the metrics that a plateau
-    schedule has taken so far; None for other schedules.
+    schedule has received so far; None for other schedules.
     """
 
     args: TrainingArguments  # Setup.step_args, set by `prepare`
@@ -70,7 +71,7 @@ class Stepper:
         self.plateau_metrics = schedule.taken if isinstance(schedule, PlateauSchedule) else None
 
     def begin(self) -> None:
-        """Print notices about losses that differ from transformers', before the first step."""
+        """Print notices, before the first step, about settings for which transformers has other losses."""
         self._find_packed = finds_packed(self._setup.model, self._setup.args, training=True)
         self._notices.find_packed = self._find_packed
         tell_differences(self.args)
@@ -78,7 +79,7 @@ class Stepper:
             self._notices.look_at(self._planner.rows.native)
 
     def phase(self) -> str:
-        """Return the name of the deadline for the next step."""
+        """Return the name of the next step's deadline: the first step of a process may take longer."""
         return "first_step" if self._state.global_step + 1 == self._first_step else "step"
 
     def next_rate(self) -> float:
@@ -89,7 +90,7 @@ class Stepper:
     def step(self, batch: StepBatch) -> None:
         """Compute one optimizer step. Collective.
 
-        A step that a roll-back has left out is counted, but not computed.
+        A step that is skipped after a roll-back is counted, but not computed.
         """
         state, events, engine = self._state, self._events, self._setup.engine
         number, rows, is_left_out = state.global_step + 1, batch.rows, False
@@ -119,14 +120,14 @@ class Stepper:
         events.fire("on_step_end", step_tokens=tokens, step_logs=logs)
 
     def _after_begin(self, number: int, padded_tokens: int) -> None:
-        """Count step `number`, and collect results; with --replay_check, check that its bits are right."""
+        """Count step `number`, and collect results. With --replay_check, compare gradients and replicas."""
         state, engine, checked = self._state, self._setup.engine, self._is_checked(number)
         if checked:
             check_replay(engine, number)
         self._events.fire("on_optimizer_step")
         state.global_step = number
         state.total_flos += 6.0 * padded_tokens * engine.num_non_embedding_parameters
-        self.collect(all=checked or self.loss_scale.enabled)  # the scale of the next step depends on it
+        self.collect(all=checked or self.loss_scale.enabled)  # the next loss scale depends on this result
         if checked:
             check_replicas(engine, number)
 
@@ -142,7 +143,7 @@ class Stepper:
             "beta2": args.adam_beta2,
             "eps": args.adam_epsilon,
             "weight_decay": args.weight_decay,
-            "max_grad_norm": self._setup.args.max_grad_norm or 0.0,  # transformers reads it at every step
+            "max_grad_norm": self._setup.args.max_grad_norm or 0.0,  # may change between steps
             "label_smoothing": args.label_smoothing_factor,
             "rounding_seed": args.seed,
             "find_packed": self._find_packed,
@@ -158,9 +159,9 @@ class Stepper:
         return noise_options(self.args, padded_length, self._setup.model.config.hidden_size, number)
 
     def collect(self, *, all: bool) -> None:
-        """Add the results of finished steps to the losses; `all` waits for the steps in flight.
+        """Add the results of finished steps to the losses. With `all`, wait for the steps in flight.
 
-        The loss of a step whose gradients overflowed float16 counts, too, as in transformers. NotFiniteError
+        As in transformers, the loss of a step counts even if its gradients overflowed float16. NotFiniteError
         or RollBackError for a bad step.
         """
         clipped = bool(self._setup.args.max_grad_norm)
@@ -176,12 +177,12 @@ class Stepper:
             raise
 
     def discard_results(self) -> None:
-        """Wait for the steps in flight and forget their results, before the run goes back."""
+        """Wait for the steps in flight and drop their results, before a roll-back."""
         self._setup.engine.take_results(all=True)
         self._in_flight.clear()
 
     def rolled_back(self, steps: list[int]) -> None:
-        """Leave `steps` out from now on, after the state of an earlier step was loaded."""
+        """Skip `steps` from now on. Called after the checkpoint of an earlier step was loaded."""
         self.bad_steps.rolled_back(steps)
         self._make_schedule()
 
@@ -193,7 +194,7 @@ class Stepper:
         self.loss_scale.restore(saved.get("loss_scale", {}))
 
     def loop_state(self) -> dict[str, object]:
-        """Return the values that `restore` reads, as in fastsft_state.json."""
+        """Return the state for `restore`, in the form of fastsft_state.json."""
         taken = self.plateau_metrics
         return {
             "bad_steps": self.bad_steps.state(),
@@ -203,16 +204,16 @@ class Stepper:
         }
 
     def finish(self) -> None:
-        """Write the profile, if one was asked for."""
+        """Write the profile if --profile was given and the file is not written yet."""
         self._profile.finish(self._setup.engine)
 
 
 def noise_options(args: TrainingArguments, padded_length: int, hidden_size: int, step: int) -> dict[str, Any]:
-    """Return `noise` and `noise_seed` of Engine.begin_step; {} without neftune_noise_alpha.
+    """Return the options `noise` and `noise_seed` of Engine.begin_step; {} without neftune_noise_alpha.
 
-    The noise is uniform in +-alpha / sqrt(padded_length * hidden_size), where padded_length is the number of
-    tokens to which the Trainer pads rows (docs/spec/trainer_arguments.md, section 2). Its seed is made of the
-    run's seed, the step and the rank, so that a resumed run draws the same numbers.
+    The noise is uniform in +-alpha / sqrt(padded_length * hidden_size), with padded_length in tokens
+    (docs/spec/trainer_arguments.md, section 2). The seed depends on the run's seed, the step and the rank, so
+    that a resumed run draws the same noise.
     """
     if not args.neftune_noise_alpha:
         return {}
@@ -223,5 +224,5 @@ def noise_options(args: TrainingArguments, padded_length: int, hidden_size: int,
 
 
 def step_seed(args: TrainingArguments, step: int) -> int:
-    """Return the seed of dropout for optimizer step `step`: the same on every rank and after a resume."""
+    """Return the dropout seed of optimizer step `step`: the same on every rank and after a resume."""
     return int((args.seed % 2**24) * 2**24 + step % 2**24)

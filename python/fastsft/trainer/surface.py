@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 class TrainerSurface:
-    """Base of Trainer, with all methods except those that train, evaluate and predict.
+    """The base class of Trainer, with all methods except those that train, evaluate and predict.
 
-    Trainer.__init__ makes the parts that are declared here.
+    Trainer.__init__ sets the attributes that are declared here.
     """
 
     _run: Run  # the run of the running or last train()
@@ -70,7 +70,7 @@ class TrainerSurface:
     optimizer_cls_and_kwargs: None = None
 
     def __new__(cls, *_: object, **__: object) -> Any:
-        """Make the setup, because a subclass may set `args` or `model` before it calls `__init__`."""
+        """Make the Setup here, since a subclass may set `args` or `model` before it calls `__init__`."""
         trainer = super().__new__(cls)
         trainer._setup = Setup()
         return trainer
@@ -81,10 +81,10 @@ class TrainerSurface:
 
     @property
     def args(self) -> TrainingArguments:
-        """Arguments of the run: fastsft's TrainingArguments, or transformers', as in the constructor.
+        """Arguments of the run. They can be set to TrainingArguments of fastsft or of transformers.
 
-        Setting another object counts as a change of every field that differs (see `train`). ValueError while
-        `train` runs, and for rejected arguments; TypeError for an object of another class.
+        Setting another object has the effect of changing every field that differs (see `train`). ValueError
+        while `train` runs, and for rejected arguments; TypeError for an object of another class.
         """
         return self._setup.args
 
@@ -100,18 +100,18 @@ class TrainerSurface:
 
     @property
     def model(self) -> CausalLM:
-        """Given model, as fastsft's CausalLM. Setting another model is a ValueError after the constructor."""
+        """The trained model, as a fastsft CausalLM. ValueError if another model is set after __init__."""
         return self._setup.model
 
     @model.setter
     def model(self, model: CausalLM) -> None:
         self._check_same(model, "model")
-        if not self._is_made:  # set by a subclass; Trainer.__init__ replaces it
+        if not self._is_made:  # a subclass sets the model before Trainer.__init__, which replaces it
             self._setup.model = model
 
     @property
     def model_wrapped(self) -> CausalLM:
-        """Same as `model`, which nothing wraps; it can be set like `model`."""
+        """Same as `model`, since no wrapper is needed. It can be set like `model`."""
         return self.model
 
     @model_wrapped.setter
@@ -129,7 +129,7 @@ class TrainerSurface:
 
     @property
     def engine(self) -> _C.Engine:
-        """Native engine of the model; a later Trainer of the same model replaces it."""
+        """Native engine of the model. A later Trainer for the same model builds a new engine."""
         return self._setup.engine
 
     @property
@@ -139,16 +139,16 @@ class TrainerSurface:
 
     @state.setter
     def state(self, state: TrainerState) -> None:
-        vars(self._run.state).update(vars(state))  # the parts of the run keep their state
+        vars(self._run.state).update(vars(state))  # the run's parts refer to this object
 
     @property
     def callback_handler(self) -> Events:
-        """List of callbacks and the switches that they set."""
+        """The callbacks, and the switches (should_save, ...) that they set."""
         return self._events
 
     @property
     def control(self) -> TrainerControl:
-        """Switches that callbacks set."""
+        """The switches (should_save, ...) that callbacks set."""
         return self.callback_handler.control
 
     @property
@@ -162,10 +162,10 @@ class TrainerSurface:
 
     @property
     def train_dataset(self) -> object:
-        """Training data as given. Setting new data reads their rows, and plans steps and memory again.
+        """Training data. Setting new data reads their rows, and plans steps and memory again.
 
-        ValueError while `train` runs, if the Trainer was made without training data, as its engine has no
-        memory plan then, and if the rows do not fit into memory. The old data stay after a ValueError.
+        ValueError while `train` runs, and if the rows do not fit into memory. ValueError also if the Trainer
+        was made without training data, since its engine has no memory plan. A ValueError keeps the old data.
         """
         return self._setup.train_dataset
 
@@ -185,10 +185,11 @@ class TrainerSurface:
 
     @property
     def eval_dataset(self) -> object:
-        """Evaluation data as given: a data set, a dictionary of several by name, or None.
+        """Evaluation data: a data set, a dictionary of data sets by name, or None.
 
         Setting new data reads their rows. Collective. ValueError while `train` runs, for token ids beyond the
-        vocabulary, and if the logits for compute_metrics do not fit into memory. The old data stay then.
+        vocabulary, and if the logits for compute_metrics do not fit into memory. A ValueError keeps the old
+        data.
         """
         return self._setup.eval_dataset
 
@@ -206,7 +207,8 @@ class TrainerSurface:
     def data_collator(self) -> Collator | None:
         """Collator that makes the batches. Setting another collator plans the rows again.
 
-        ValueError while `train` runs, and for a collator whose padding of labels would be learned.
+        ValueError while `train` runs, and for a collator that pads labels with values other than -100, which
+        would be learned.
         """
         return self._setup.data_collator
 
@@ -225,12 +227,12 @@ class TrainerSurface:
 
     @property
     def accelerator(self) -> Accelerator:
-        """Part of accelerate's Accelerator: numbers of this rank, a barrier, helpers for saving."""
+        """Stand-in for accelerate's Accelerator: rank numbers, a barrier, and methods for saving."""
         return Accelerator(launch(), self.args.device, self.is_fsdp_enabled)
 
     @property
     def deepspeed(self) -> bool | None:
-        """True with --deepspeed, else None; FastChat's scripts then call `save_model()`."""
+        """True with --deepspeed, else None. If True, FastChat's scripts call `save_model()`."""
         return True if self.is_deepspeed_enabled else None
 
     @property
@@ -244,40 +246,41 @@ class TrainerSurface:
         return bool(self.args.fsdp)
 
     def is_world_process_zero(self) -> bool:
-        """True if this is global rank 0, which writes and prints."""
+        """Return True on global rank 0, which writes files and prints."""
         return self.args.process_index == 0
 
     def is_local_process_zero(self) -> bool:
-        """True if this is local rank 0, the first rank of its machine."""
+        """Return True on local rank 0, the first rank of a machine."""
         return self.args.local_process_index == 0
 
     def add_callback(self, callback: object) -> None:
-        """Add a callback after the others: an instance, or a class, of which an instance is made."""
+        """Append a callback. If `callback` is a class, append a new instance of the class."""
         self.callback_handler.add(callback)
 
     def pop_callback(self, callback: object) -> object:
-        """Remove this instance, or the first instance of this class, and return it; None if there is none."""
+        """Remove and return `callback`, or its first instance if it is a class. Return None if not found."""
         return self.callback_handler.pop(callback)
 
     def remove_callback(self, callback: object) -> None:
-        """Remove this instance, or the first instance of this class, if there is one."""
+        """Remove `callback`, or its first instance if it is a class. Do nothing if there is none."""
         self.callback_handler.pop(callback)
 
     def get_train_dataloader(self) -> DataLoader[Mapping[str, torch.Tensor]]:
-        """Return a torch DataLoader of this rank's micro-batches in training order; each pass is an epoch.
+        """Return a torch DataLoader over this rank's micro-batches in training order. Each pass is an epoch.
 
-        Batches are made by data_collator, or else padded and stacked; they are on the CPU. The loader reads
-        one batch ahead and draws random numbers, as transformers' does. ValueError without a train_dataset.
+        data_collator makes the batches; without a collator they are padded and stacked. Batches are on the
+        CPU. Like transformers' loader, it reads one batch ahead and draws random numbers. ValueError without
+        a train_dataset.
         """
         if self.train_dataset is None:
             raise ValueError("Trainer: training requires a train_dataset, got None")
         return self._reader.train_loader()
 
     def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader[Mapping[str, torch.Tensor]]:
-        """Return a torch DataLoader of evaluation data, in the order of the data set.
+        """Return a torch DataLoader over evaluation data, in the order of the data set.
 
-        eval_dataset: a data set, the name of one of the trainer's, or None for the trainer's only data set.
-        ValueError if there is none.
+        eval_dataset: a data set, the name of a data set in the trainer's eval_dataset, or None for the
+        trainer's only evaluation data set. ValueError if there is no such data set.
         """
         chosen = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(chosen, str):
@@ -292,7 +295,7 @@ class TrainerSurface:
         return self.get_test_dataloader(chosen)
 
     def get_test_dataloader(self, test_dataset: object) -> DataLoader[Mapping[str, torch.Tensor]]:
-        """Return a torch DataLoader of `test_dataset`, in the order of the data set."""
+        """Return a torch DataLoader over `test_dataset`, in the order of the data set."""
         return self._reader.eval_loader(test_dataset)
 
     def _keep_paths(self) -> None:
@@ -304,10 +307,10 @@ class TrainerSurface:
         return self._run.checkpoints.save()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model as a Hugging Face directory, and upload it with --push_to_hub. Collective.
+        """Write the model as a Hugging Face directory, and upload it if --push_to_hub is given. Collective.
 
         output_dir: default is `output_dir` of the arguments. RuntimeError if the upload fails; the model is
-        saved then.
+        saved nevertheless.
         """
         self._keep_paths()
         directory = output_dir or self.args.output_dir or "."
@@ -317,14 +320,14 @@ class TrainerSurface:
             self.upload_saved(directory)
 
     def upload_saved(self, directory: str) -> None:
-        """Upload what `save_model` has written to `directory`, if --push_to_hub is given. Collective."""
+        """Upload the model that `save_model` wrote to `directory`, if --push_to_hub is given. Collective."""
         if self.uploads is not None:
             self._upload(directory, "Model save")
 
     def push_to_hub(self, commit_message: str = "End of training", **_: object) -> CommitInfo | None:
-        """Save the model into `output_dir` and upload it. Collective. Returns a CommitInfo on rank 0.
+        """Save the model into `output_dir` and upload it. Collective. Return a CommitInfo on rank 0.
 
-        Other arguments of transformers' method have no effect. ValueError without --push_to_hub.
+        Other arguments, which transformers' method takes, have no effect. ValueError without --push_to_hub.
         """
         if self.uploads is None:
             raise ValueError(
@@ -343,9 +346,10 @@ class TrainerSurface:
     ) -> None:
         """Write `state_dict` as a complete model directory, on the calling rank alone.
 
-        For scripts that gather `trainer.model.state_dict()` on all ranks, and call this method on the rank
-        with `args.should_save`. `save_model` gathers by itself and is called on all ranks. ValueError if
-        `state_dict` is None in a run of several ranks, and while a checkpoint is being written.
+        Scripts call this method on the rank with `args.should_save`, after they have gathered
+        `trainer.model.state_dict()` on all ranks. `save_model`, in contrast, gathers the weights itself and
+        is called on all ranks. ValueError if `state_dict` is None in a run of several ranks, and while a
+        checkpoint is being written.
         """
         directory = output_dir or self.args.output_dir or "."
         if state_dict is None and self.args.world_size > 1:
@@ -372,13 +376,13 @@ class TrainerSurface:
             say(metrics_table(split, metrics))
 
     def save_metrics(self, split: str, metrics: dict[str, float], combined: bool = True) -> None:
-        """Write `<split>_results.json` and, if `combined`, add to all_results.json, on rank 0."""
+        """Write `<split>_results.json` on rank 0. If `combined`, also add `metrics` to all_results.json."""
         self._keep_paths()
         if self.is_world_process_zero():
             write_metrics(self.args.output_dir or ".", split, metrics, combined=combined)
 
     def create_model_card(self, *_: object, **__: object) -> None:
-        """Write README.md into `output_dir`, on rank 0, unless it exists; the arguments have no effect."""
+        """Write README.md into `output_dir` on rank 0, unless it exists. The arguments have no effect."""
         if self.is_world_process_zero():
             self._write_card(self._setup.output_dir)
 
@@ -388,7 +392,7 @@ class TrainerSurface:
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report missing names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with advice for names of transformers' Trainer."""
-            if hasattr(type(self), name):  # a property that needs more than there is
+            """Raise AttributeError. For attributes of transformers' Trainer, the message has advice."""
+            if hasattr(type(self), name):  # a property whose attributes are not set yet
                 raise AttributeError(f"Trainer.{name} is not there before Trainer.__init__ is called")
             raise AttributeError(missing(name))

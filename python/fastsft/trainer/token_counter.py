@@ -1,6 +1,6 @@
-"""Numbers of tokens for the logs: include_num_input_tokens_seen and include_tokens_per_second.
+"""Token counts for the logs: include_num_input_tokens_seen and include_tokens_per_second.
 
-As in transformers, padding counts, and the numbers are sums over all ranks.
+As in transformers, padding tokens count, and the counts are sums over all ranks.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from fastsft.ranks import process_group as launcher
 
 
 class TokenCounter:
-    """Adds the number of tokens seen to log entries, and at the end of a run tokens per second."""
+    """The counter that adds the tokens seen so far, and tokens per second, to log entries."""
 
     def __init__(self, args: TrainingArguments) -> None:
         self._is_on = args.include_num_input_tokens_seen != "no"
         self._at_start = 0
 
     def begin(self, state: TrainerState) -> None:
-        """Measure tokens per second from the current count in `state` on; a resumed run begins above 0."""
+        """Start the measurement of tokens per second. A resumed run starts at the count in its `state`."""
         self._at_start = state.num_input_tokens_seen
 
     def add_to(self, logs: dict[str, Any], state: TrainerState, start_time: float | None) -> None:
-        """Add num_input_tokens_seen to `logs`, if asked for.
+        """Add num_input_tokens_seen to `logs` if include_num_input_tokens_seen is set.
 
         With `start_time`, the start of the run, also add train_runtime and train_tokens_per_second.
         """
@@ -47,8 +47,8 @@ def rate_of_run(
 ) -> dict[str, float]:
     """Return train_tokens_per_second of a whole run; {} without include_tokens_per_second.
 
-    Without --max_steps, all rows count once per epoch; with it, every row of a step counts the mean length.
-    tokens_read: the result of `count_tokens` if the rows are not native.
+    Without --max_steps, the tokens of all rows count once per epoch. With --max_steps, the rows of every step
+    count as if all had the mean length. tokens_read: result of `count_tokens` if the rows are not native.
     """
     if not args.include_tokens_per_second:
         return {}
@@ -63,10 +63,11 @@ def rate_of_run(
 
 
 def count_tokens(args: TrainingArguments, reader: BatchReader, max_steps: int) -> float:
-    """Count the tokens with padding that a run will read, by reading them, as transformers does.
+    """Return the number of tokens, with padding, that a run will read on all ranks. Collective.
 
-    Collective. One epoch is read and multiplied by the number of epochs; with --max_steps, only the first
-    batch is read and multiplied by the number of batches. Sums over all ranks.
+    As in transformers, the data are read for this count. One epoch is read, and its count is multiplied by
+    the number of epochs. With --max_steps, only the first batch is read, and its count is multiplied by the
+    number of batches.
     """
     reads = reader.read()
     batches = [reads.take()] if args.max_steps > 0 else reads.rest()

@@ -49,23 +49,23 @@ if TYPE_CHECKING:
 
 
 class Trainer(TrainerSurface):
-    """Trains `model` on `train_dataset`. Arguments are in the order of transformers' Trainer.
+    """The trainer of `model` on `train_dataset`. Parameters have the order of transformers' Trainer.
 
-    model: a directory, a fastsft.CausalLM, a causal language model of transformers, or a PeftModel of such a
-    model with LoRA. The last two have the trained weights when `train` returns (model/loaded_model.py,
-    lora/given_model.py). peft_config: a LoraConfig of adapters to add to `model`; a LoraConfig that names its
-    base model may also be given as `model` itself (lora/attach.py).
+    model: a directory, a fastsft.CausalLM, a causal language model of transformers, or a PeftModel with LoRA
+    around a transformers model. The last two have the trained weights when `train` returns
+    (model/loaded_model.py, lora/given_model.py). peft_config: the LoraConfig of adapters to add to `model`. A
+    LoraConfig that names its base model may also be passed as `model` itself (lora/attach.py).
     args: fastsft's TrainingArguments or transformers'.
     train_dataset, eval_dataset: data sets of FastChat-style items; eval_dataset may also be a dictionary of
-    data sets by name, or None. data_collator: gets the batches that transformers would pass to it
-    (data/collators.py). tokenizer or processing_class: saved with the weights.
+    data sets by name, or None. data_collator: called with the batches that transformers would pass to a
+    collator (data/collators.py). tokenizer or processing_class: saved with the weights.
     compute_metrics, preprocess_logits_for_metrics: used in evaluations (prediction.py).
     callbacks: instances or classes with the events of transformers' TrainerCallback.
 
     All ranks must construct a Trainer and call the same methods in the same order.
-    ValueError for errors that would only show later, such as evaluation without data, or an output_dir that
-    cannot be written. ValueError also for model_init, compute_loss_func, optimizers and overridden methods of
-    the step, which the engine cannot use.
+    ValueError for faults that would otherwise show up later, such as evaluation without data, or an
+    output_dir that cannot be written. ValueError also for model_init, compute_loss_func, optimizers and
+    overridden methods of the training step, which the engine cannot use.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Trainer(TrainerSurface):
         self._attach(callbacks, eval_dataset)
 
     def _meet(self, callbacks: list[object], *given: object) -> None:
-        """Meet the other ranks, and compare the constructor's arguments with theirs. Collective."""
+        """Meet the other ranks, and check that all have the same constructor arguments. Collective."""
         names = ("train_dataset", "eval_dataset", "compute_metrics", "preprocess_logits_for_metrics")
         with deadline(self.args, "init"):
             meet_for_trainer(self.args, callbacks, **dict(zip(names, given, strict=True)))
@@ -133,7 +133,7 @@ class Trainer(TrainerSurface):
         prepare_output_directory(setup.model.source_directory, args.output_dir or ".")
 
     def _build(self) -> None:
-        """Read the data, plan the run by memory, and build the engine. Collective."""
+        """Read the data, plan steps and memory, and build the engine. Collective."""
         setup, args = self._setup, self.args
         self.uploads = HubUploads(setup, self._write_card) if args.push_to_hub else None
         seed_everything(args.seed)
@@ -186,14 +186,15 @@ class Trainer(TrainerSurface):
     ) -> TrainOutput:
         """Train to the last step. Collective.
 
-        resume_from_checkpoint: the directory of a checkpoint, True for the newest one of `output_dir`, or
+        resume_from_checkpoint: a checkpoint directory, True for the newest checkpoint of `output_dir`, or
         None. Unless it is True, checkpoints of `output_dir` that the run does not continue are archived
         (checkpoint/start.py). trial: must be None. ignore_keys_for_eval: ignore_keys of `evaluate`.
-        Arguments that were changed since the Trainer was made are planned again; ValueError if the engine
-        depends on them (compat/changes.py). ValueError also if there is no checkpoint for True, or if another
-        run uses `output_dir`. RunStoppedError for bad numbers and wrong bits (runtime/errors.py).
+        If arguments were changed since the Trainer was made, the run is planned again. ValueError if the
+        engine depends on a changed argument (compat/changes.py), if resume_from_checkpoint is True and there
+        is no checkpoint, or if another run uses `output_dir`. RunStoppedError for bad numbers and wrong bits
+        (runtime/errors.py).
         After a signal, a checkpoint is saved, and the process ends with status 128 + the signal's number.
-        Ctrl-C in a script raises KeyboardInterrupt; the given model then has the current weights.
+        Ctrl-C in a script raises KeyboardInterrupt; the script's model then has the current weights.
         """
         self._check_train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         with run_lock(self.args.output_dir or "."), self._training():
@@ -207,7 +208,7 @@ class Trainer(TrainerSurface):
     def _check_train(
         self, resume: bool | str | None, trial: object, ignore_keys: Sequence[str] | None
     ) -> None:
-        """Check the call of `train`, and plan again if data or arguments have changed. Collective."""
+        """Check the arguments of `train`; plan again if data or `args` have changed. Collective."""
         setup, args = self._setup, self.args
         if setup.train_dataset is None:
             raise ValueError("Trainer.train: expected a train_dataset, got None")
@@ -224,7 +225,7 @@ class Trainer(TrainerSurface):
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        """Mark the model as being trained, and let the guard follow changes by callbacks, while open."""
+        """Set `is_training` while the context is open, during which the guard checks a script's changes."""
         setup = self._setup
         setup.is_training = setup.has_trained = setup.model.engine_owns_weights = True
         if self._guard is not None:
@@ -238,9 +239,9 @@ class Trainer(TrainerSurface):
                 self._guard.end()
 
     def _finish(self, run: Run) -> TrainOutput:
-        """Log the metrics of the whole run, and return them."""
+        """Log and return the metrics of the whole run."""
         plan, runtime, train_loss = run.plan, time.monotonic() - run.start_time, run.stepper.losses.mean()
-        # transformers divides all samples, steps and tokens of the plan by the time of this process alone.
+        # transformers divides all planned samples, steps and tokens by the runtime of this process alone.
         seconds = max(runtime, 1e-9) / max(1 - run.first_step / max(plan.max_steps, 1), 1e-9)
         metrics = {
             "train_runtime": round(runtime, 4),
@@ -257,8 +258,8 @@ class Trainer(TrainerSurface):
     def checkpoint_to_resume(self, wanted: bool | str | None) -> str | None:
         """Return the checkpoint from which `train(wanted)` would resume, or None. Collective.
 
-        From here on, micro-batches are formed as in that checkpoint. ValueError if the checkpoint does not
-        fit this run, or if there is none for True.
+        Also adopt the checkpoint's token budget, so that a resumed run has the same micro-batches.
+        ValueError if the checkpoint does not fit this run, or if `wanted` is True and there is no checkpoint.
         """
         checkpoint = checkpoint_to_resume(self.args.output_dir or ".", wanted)
         if checkpoint is not None:
@@ -266,9 +267,9 @@ class Trainer(TrainerSurface):
         return checkpoint
 
     def log_step(self, logs: dict[str, float]) -> None:
-        """Call `log` with the run's start time, unless a subclass overrides it without that parameter.
+        """Call `log` with the run's start time, if the method has such a parameter.
 
-        Old releases of transformers had no such parameter.
+        A subclass may override `log` without it, as old releases of transformers had no such parameter.
         """
         if len(inspect.signature(self.log).parameters) > 1:
             self.log(logs, self._run.start_time)
@@ -276,10 +277,10 @@ class Trainer(TrainerSurface):
             self.log(logs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the epoch to `logs`, append them to `state.log_history`, and fire on_log.
+        """Add the epoch to `logs`, append the entry to `state.log_history`, and fire on_log.
 
-        Values are not rounded. start_time: start of the run; if tokens are counted, tokens per second are
-        added.
+        Values are not rounded. start_time: start of the run, from which tokens per second are computed and
+        added if tokens are counted.
         """
         run = self._run
         if run.state.epoch is not None:
@@ -294,14 +295,14 @@ class Trainer(TrainerSurface):
         ignore_keys: Sequence[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Compute and log the loss on `eval_dataset`, and the metrics of compute_metrics. Collective.
+        """Compute and log the loss on `eval_dataset`, and the results of compute_metrics. Collective.
 
-        eval_dataset: a data set, a dictionary of several, or the name of one of the trainer's; default: the
-        trainer's. Several data sets are evaluated by one call of this method each, as in transformers, with
-        the prefixes `<metric_key_prefix>_<name>`; the metrics of all are returned. Rows without labels have
-        no loss. compute_metrics is not called with --prediction_loss_only. ignore_keys: names of outputs that
-        transformers would leave out of predictions. ValueError without data.
-        Arguments that were changed since the Trainer was made are used, or refused as by `train`.
+        eval_dataset: a data set, a dictionary of data sets by name, or the name of a data set in the
+        trainer's eval_dataset, which is also the default. As in transformers, this method is called once more
+        for each of several data sets, with the prefix `<metric_key_prefix>_<name>`; all metrics are returned.
+        Rows without labels have no loss. With --prediction_loss_only, compute_metrics is not called.
+        ignore_keys: names of model outputs to leave out of predictions. ValueError without data.
+        Arguments that were changed since the Trainer was made take effect, or are rejected as in `train`.
         """
         chosen = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(chosen, Mapping):
@@ -316,18 +317,18 @@ class Trainer(TrainerSurface):
         return self._evaluator.evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def _evaluate_in_training(self) -> dict[str, float]:
-        """Evaluate for `train`, through the public method, since a subclass may override it."""
+        """Evaluate during `train`. Calls the public method, since a subclass may override `evaluate`."""
         keys = self._ignore_keys
         return self.evaluate() if keys is None else self.evaluate(ignore_keys=keys)
 
     def predict(
         self, test_dataset: object, ignore_keys: Sequence[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
-        """Return predictions, labels and metrics of `test_dataset`; nothing is logged. Collective.
+        """Return predictions, labels and metrics of `test_dataset`, and log nothing. Collective.
 
-        Predictions are the logits of all rows, or the results of preprocess_logits_for_metrics; None with
-        --prediction_loss_only. Rows without labels have only predictions. ValueError if the predictions do
-        not fit into memory. To generate replies, load the saved model in a library that generates text.
+        Predictions are the logits of all rows, or the results of preprocess_logits_for_metrics. They are None
+        with --prediction_loss_only. Rows without labels have only predictions. ValueError if the predictions
+        do not fit into memory. To generate replies, load the saved model in a library that generates text.
         ignore_keys: as in `evaluate`.
         """
         if self._guard is not None:

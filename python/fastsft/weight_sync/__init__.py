@@ -2,7 +2,7 @@
 
 from fastsft.runtime.imports import lazy_names
 
-# Modules are imported at first use, so that importing fastsft.weight_sync imports neither torch nor Ray.
+# Modules are imported at first use, so that `import fastsft.weight_sync` imports neither torch nor Ray.
 _HOMES = {
     "CheckpointCoordinator": "coordinator",
     "CheckpointMonitor": "monitor",

@@ -1,4 +1,4 @@
-"""Agreement of the trainer ranks, through their store, on a transfer: all ranks succeed, or all raise."""
+"""Makes the trainer ranks agree on a transfer, through their store: all ranks succeed, or all raise."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ _KINDS = {
 
 
 class TransferAgreement:
-    """A `with` block around all work of a rank for a transfer, from `agree` to `settle`. Collective.
+    """A context around all work by a rank for a transfer, from `agree` to `settle`. Collective.
 
-    occasion: name of the calling function, the same on every rank. what: phrase that begins error messages.
+    occasion: the calling function's name, the same on every rank. what: phrase that begins error
+    messages.
     deadline_s: seconds to wait for absent ranks, and for the store.
     """
 
     def __init__(self, engine: Engine, occasion: str, what: str, deadline_s: float) -> None:
         self._rank, self._world_size = ranks_of(engine)
         self._what = what
-        self._expected = ["facts", "hash", "outcome"]  # kinds of posts that the other ranks still wait for
+        self._expected = ["facts", "hash", "outcome"]  # kinds of posts for which the other ranks still wait
         self._posts = StoreExchange(occasion, _KINDS, self._rank, self._world_size, deadline_s)
 
     def __enter__(self) -> TransferAgreement:
         return self
 
     def agree(self, facts: Mapping[str, object], **own: object) -> list[Message]:
-        """Compare `facts`; return the posts of all ranks, in order of rank, with their `own` values.
+        """Compare `facts` between ranks. Return all ranks' posts, by rank, with the values in `own`.
 
-        Called before the first collective. ValueError on every rank if facts differ between ranks, with both
-        values. RuntimeError or ValueError if a rank has failed before this call, or does not make it.
+        Called before the first collective. If facts differ, every rank raises ValueError, with both values.
+        RuntimeError or ValueError if a rank failed before this call, or does not make it.
         """
         if self._world_size == 1:
             return [own]
@@ -45,7 +46,10 @@ class TransferAgreement:
         return posts
 
     def agree_on_plan(self, plan: SyncPlan) -> None:
-        """Raise ValueError on every rank if plans differ, with the rank and the first difference."""
+        """Raise ValueError on every rank if plans differ.
+
+        The error names the rank and the first difference.
+        """
         if self._world_size == 1:
             return
         hashes = [post["hash"] for post in self._exchange("hash", {"hash": plan.hash})]
@@ -58,15 +62,15 @@ class TransferAgreement:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """Allow the block to take any time: other ranks wait for this rank while its process lives."""
+        """Let the work in this context take any time: other ranks wait while this rank's process lives."""
         with self._posts.alive():
             yield
 
     def settle(self, what: str, error: BaseException | None) -> None:
-        """End the transfer on all ranks: all return, or all raise with the reason of the first failed rank.
+        """End the transfer on all ranks: all return, or all raise the first failed rank's error.
 
-        what: phrase that begins error messages. error: this rank's error, which becomes the cause; None if it
-        has succeeded. Waits for all ranks.
+        what: phrase that begins error messages. error: this rank's error, which becomes the cause; None
+        after success. Waits for all ranks.
         """
         self._what = what
         outcome = {} if error is None else {"failed": _failure(error)}
@@ -79,22 +83,22 @@ class TransferAgreement:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            with contextlib.suppress(RuntimeError):  # the store has gone; the error in flight is more useful
+            with contextlib.suppress(RuntimeError):  # the store is gone, and the present error is more useful
                 for expected in self._expected:
                     self._posts.post(expected, failed=_failure(error))
         self._posts.leave()
 
     def _exchange(self, kind: str, content: Message, own: BaseException | None = None) -> list[Message]:
-        """Post `content`, and return the posts of all ranks; raise if any failed.
+        """Post `content`, and return all ranks' posts. Raise an error if any rank failed.
 
-        own: the error of this rank.
+        own: this rank's error.
         """
         try:
             self._posts.post(kind, **content)
             collect = self._posts.collect_patiently if kind == "outcome" else self._posts.collect_all
             posts = collect(kind)
         except RuntimeError as error:
-            # The message has this rank's own failure, too: late ranks may not have read its post.
+            # The message includes this rank's own error, because late ranks may not have read its post.
             before = "" if own is None else f"; before that, rank {self._rank} failed: {own}"
             raise RuntimeError(f"{self._what}: {error}{before}") from (own or error)
         self._expected = self._expected[1:]
@@ -130,13 +134,16 @@ def check_grows(what: str, version: int, before: int) -> None:
 
 
 def other_model(first: SyncPlan, second: SyncPlan, rank: int) -> str:
-    """Return a message about how `second`, the plan of `rank`, differs from `first`, the plan of rank 0."""
+    """Return a message about the first difference between two plans.
+
+    first: rank 0's plan. second: the plan on `rank`.
+    """
     difference = first.difference(second, "rank 0's plan", f"rank {rank}'s plan")
     return f"the model of rank {rank} is not that of rank 0: {difference}; build the same model on every rank"
 
 
 def ranks_of(engine: Engine) -> tuple[int, int]:
-    """Return (rank, world size) of the trainer, even if its engine is not built yet."""
+    """Return the trainer's (rank, world size), also before its engine is built."""
     import torch.distributed as dist
 
     joined = dist.is_available() and dist.is_initialized()

@@ -1,4 +1,4 @@
-"""Broadcast of whole weights to rollout engines: fsdp_sync_weight_nccl sends, and WeightReceiver receives."""
+"""Broadcasts whole weights to rollout engines: fsdp_sync_weight_nccl sends, and WeightReceiver receives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def offer(transport: Transport, plan: SyncPlan, header: Message) -> None:
 def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str | None]) -> Message:
     """Answer an offer, and return the sender's header. RuntimeError if this or another receiver refuses.
 
-    check: returns a reason to refuse the header, or None to accept it.
+    check: returns a reason to refuse the header, or None to accept.
     """
     header = transport.announce({})
     why = check(header)
@@ -46,7 +46,10 @@ def accept(transport: Transport, plan: SyncPlan, check: Callable[[Message], str 
 
 
 def _exchange_plans(transport: Transport, plan: SyncPlan, own: SyncPlan | None) -> None:
-    """Send the sender's plan to all receivers, so that they report a difference. Always raises."""
+    """Send the sender's plan to all receivers, which answer with the first difference. Always raises.
+
+    own: the receiver's plan; None on the sender.
+    """
     text = plan.to_json().encode() if own is None else b""
     length = int(transport.announce({"bytes": len(text)})["bytes"])
     data = (
@@ -85,21 +88,26 @@ def fsdp_sync_weight_nccl(
 ) -> int:
     """Broadcast the whole weights of `engine.module`, and return their version.
 
-    Collective over the trainer ranks. model_update_group: a process group or `WeightGroup` with trainer rank
-    0 as its rank 0 and the receivers as other ranks; None on other trainer ranks. mode: "trinity" (one
-    broadcast per tensor), "vllm_packed", "sglang", "native", or "native_multiroot", for which every trainer
-    rank passes its own group with all receivers. Names, order, dtypes and shapes are those of `sync_plan`.
-    The tensors are the parameters, with `send_buffers` also the persistent buffers; or, if the engine has
-    `get_per_tensor_param` and FSDP1 does not wrap its module, the tensors that this method yields.
+    Collective over the trainer ranks.
+    model_update_group: a process group or `WeightGroup`, with trainer rank 0 as its rank 0 and the receivers
+    as its other ranks; None on other trainer ranks.
+    mode: "trinity" (one broadcast per tensor), "vllm_packed", "sglang", "native", or "native_multiroot". In
+    the last mode, every trainer rank passes its own group with all receivers.
+    save_dtype: dtype for sent parameters; None keeps each tensor's dtype.
+    send_buffers: True to send the persistent buffers, too.
+    bucket_bytes: bucket, chunk or batch size.
+    deadline_s: limit for each single wait in seconds. After the limit, the group ends with a RuntimeError.
+    version: must be above earlier versions. None for one more than the newest version that any trainer rank
+    or group member knows.
+    handshakes: True if ranks first agree on plan and version; must equal the receivers' `handshakes`. None
+    means True for a `WeightGroup`. Pass False if such a group has receivers that are other programs.
+    checksum: True to compare the buckets' checksums in the native modes.
+    announce: called with each SGLang request.
 
-    save_dtype: dtype of sent parameters; None keeps each tensor's own. bucket_bytes: size of a bucket, chunk
-    or batch. deadline_s: limit of each single wait in seconds, after which the group ends with a
-    RuntimeError. version: must be above earlier versions; None: one more than the newest version that any
-    trainer rank or member of the group knows. handshakes: whether ranks first agree on plan and version; it
-    must equal the receivers' `handshakes`. None: True for a `WeightGroup`. Pass False if such a group has
-    receivers of another program. checksum: compare checksums of the native modes' buckets. announce: called
-    with each SGLang request. If a rank fails, all trainer ranks raise its reason. Contract:
-    docs/spec/weight_sync.md, sections 1.3 and 4.4.
+    Names, order, dtypes and shapes are those of `sync_plan`. The tensors are the module's parameters. If
+    the engine has `get_per_tensor_param`, and FSDP1 does not wrap its module, they are the tensors that this
+    method yields. If a rank fails, all trainer ranks raise its error. Contract: docs/spec/weight_sync.md,
+    sections 1.3 and 4.4.
     """
     with (
         TransferAgreement(engine, "broadcast", "sending weights", deadline_s) as opening,
@@ -134,7 +142,7 @@ def fsdp_sync_weight_nccl(
         try:
             opening.settle(f"sending version {version}", error)
         finally:
-            error = None  # breaks a reference cycle, which would keep the group alive
+            error = None  # breaks a reference cycle that would keep the group alive
         state.broadcast = version
     return version
 
@@ -142,9 +150,9 @@ def fsdp_sync_weight_nccl(
 def _agreed_version(
     opening: TransferAgreement, state: EngineState, version: int | None, known: int, facts: Message
 ) -> int:
-    """Return `version` or, if it is None, a version that is new to all ranks and receivers.
+    """Return `version`; if it is None, a version that is new to all ranks and receivers.
 
-    known: the newest version that this rank knows, including one that was sent before a rank failed.
+    known: the newest version that this rank knows, even if a rank failed after it was sent.
     """
     if version is not None:
         version = whole_number("version", version)
@@ -154,7 +162,10 @@ def _agreed_version(
 
 
 def shakes_hands(mode: Mode, asked: bool | None, transport: Transport) -> bool:
-    """True if a sync begins with an agreement on plan and version. Sender and receivers must get the same."""
+    """Return True if a sync begins with an agreement on plan and version.
+
+    Sender and receivers must get the same result.
+    """
     return mode.handshakes or (transport.is_ours if asked is None else asked)
 
 
@@ -171,8 +182,8 @@ def sync_plan(
 ) -> SyncPlan:
     """Return the plan of `fsdp_sync_weight_nccl` with these options, for receivers. Collective.
 
-    deadline_s: seconds that ranks wait for each other. ValueError on every rank if ranks have different
-    models, with the rank and the first difference.
+    deadline_s: seconds that ranks wait for each other. If ranks have different models, every rank raises
+    ValueError, with the rank and the first difference.
     """
     with (
         TransferAgreement(engine, "plan", "planning", deadline_s) as opening,
@@ -198,14 +209,18 @@ def _transport(group: object, deadline_s: float, source: BroadcastSource) -> Tra
 
 
 class WeightReceiver:
-    """Receives syncs as a rank above 0 of `group`, a process group or a `WeightGroup`.
+    """Receives syncs as a rank above 0 of `group`.
 
-    group: for mode "native_multiroot" a list with one group per trainer rank, in order of rank. plan: a
-    `SyncPlan`, or metadata as Trinity's Synchronizer returns them. load: called with lists of (name, tensor)
-    as tensors arrive. mode, bucket_bytes and handshakes: must equal the sender's; handshakes None: True if
-    each group is a `WeightGroup`. deadline_s: limit of each single wait in seconds. `dirty` is True from the
-    first byte of a sync until its end. The loaded weights may then mix two versions, and must not be used
-    before a sync has succeeded.
+    group: a process group or a `WeightGroup`; for mode "native_multiroot", a list with all trainer ranks'
+    groups, in rank order.
+    plan: a `SyncPlan`, or metadata as Trinity's Synchronizer returns them.
+    load: called with lists of (name, tensor) as tensors arrive.
+    mode, bucket_bytes, handshakes: must equal the sender's. handshakes None means True if each group is a
+    `WeightGroup`.
+    deadline_s: limit for each single wait in seconds.
+
+    `dirty` is True from a sync's first byte until its end. If a sync fails, it stays True: the loaded
+    weights may mix two versions, and must not be used before another sync has succeeded.
     """
 
     def __init__(
@@ -234,7 +249,9 @@ class WeightReceiver:
         self._shares: list[RowShard] = []
 
     def receive(self) -> int:
-        """Receive one sync, and return its version; without handshakes, the version is counted here.
+        """Receive a sync, and return its version.
+
+        Without handshakes, the receiver counts the versions itself.
 
         RuntimeError if the sync fails or is refused, or if a wait exceeds the deadline.
         """
@@ -295,9 +312,9 @@ class WeightReceiver:
 
 
 def _together(works: list[Callable[[], T]]) -> list[T]:
-    """Call each of `works` on its own thread.
+    """Call each function in `works` on its own thread.
 
-    Return the results, or raise the first failure after all end.
+    When all have ended, return their results, or raise the first error.
     """
     if len(works) == 1:
         return [works[0]()]

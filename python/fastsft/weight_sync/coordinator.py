@@ -1,4 +1,4 @@
-"""CheckpointCoordinator: saves in the background, with the interface of Trinity's coordinator."""
+"""CheckpointCoordinator: runs saves in the background, with Trinity's coordinator interface."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from fastsft.weight_sync.interfaces import ReplacedError, raise_once
 
 _LOGGER = logging.getLogger(__name__)
 _LEASE_PER_HEARTBEAT = 6.0
-_ANSWER_S = 60.0  # limit for calls of the monitor that do not wait for other writers
+_ANSWER_S = 60.0  # limit for monitor calls that do not wait for other writers
 Save = Callable[[], object]
 
 
 class CheckpointCoordinator:
-    """Runs saves on threads, and notifies a monitor before and after each.
+    """Runs saves on threads, and notifies a monitor before and after each save.
 
-    checkpoint_monitor: a `CheckpointMonitor`, Trinity's monitor, or a Ray actor handle of either; None: no
-    notifications. heartbeat_s: seconds between heartbeats to a monitor that supports them. deadline_s:
-    seconds that a call waits for an earlier save to end, and that a save waits for its turn to write. The
-    error of a failed save is raised by `wait_all`, or by the call that begins the next save, after it has
-    begun.
+    checkpoint_monitor: a `CheckpointMonitor`, Trinity's monitor, or a Ray actor handle for either; None for
+    no notifications.
+    heartbeat_s: seconds between heartbeats to a monitor that supports them.
+    deadline_s: seconds that a call waits for an earlier save to end, and that a save waits until it may
+    write.
+
+    A failed save's error is raised by `wait_all`, or by the next call that begins a save, after that
+    save has begun.
     """
 
     def __init__(
@@ -46,18 +49,19 @@ class CheckpointCoordinator:
         self._begin(name, lambda: self._save(save_fn, global_step, is_state_dict), save_fn)
 
     def save_sync(self, save_fn: Save, global_step: int, is_state_dict: bool = False) -> None:
-        """Call `save_fn` on this thread, with the same notifications. Raises the error of `save_fn`."""
+        """Call `save_fn` on this thread, with the same notifications. Raises `save_fn`'s error."""
         self._save(save_fn, global_step, is_state_dict)
         self._raise_failures(len(self._failures))
 
     def attach(self, name: str, work: Save) -> None:
-        """Call `work` on a thread as `save_async` does, but without notifications."""
+        """Call `work` on a thread, as `save_async` does, but without notifying the monitor."""
         self._begin(name, work, work)
 
     def wait_all(self, timeout: float | None = None) -> None:
-        """Wait for all saves. Raise the first failure that has not been raised yet.
+        """Wait for all saves. Raise the first error that has not been raised yet.
 
-        timeout: seconds; None: the coordinator's deadline. RuntimeError if a save is still running after it.
+        timeout: seconds; None for the coordinator's deadline. RuntimeError if a save is still running after
+        the timeout.
         """
         end = time.monotonic() + (self._deadline_s if timeout is None else timeout)
         for name in list(self._threads):
@@ -72,7 +76,7 @@ class CheckpointCoordinator:
         state_dict_thread_count: int = 0,
         checkpoint_thread_count: int = 0,
     ) -> None:
-        """Notify the monitor of the number of saves of the step, and that there will be no more."""
+        """Tell the monitor how many saves the step has, and that no further save will follow."""
         counts = {
             "state_dict_thread_count": state_dict_thread_count,
             "checkpoint_thread_count": checkpoint_thread_count,
@@ -86,7 +90,7 @@ class CheckpointCoordinator:
     def _begin(self, name: str, work: Save, save_fn: object) -> None:
         try:
             self._join(name, time.monotonic() + self._deadline_s)
-            earlier = len(self._failures)  # failures of the save that begins here are raised by the next call
+            earlier = len(self._failures)  # an error of the save that begins here is raised by the next call
             thread = threading.Thread(target=self._keep_failure, args=(name, work), name=f"save-{name}")
             thread.start()
         except BaseException as error:
@@ -113,7 +117,7 @@ class CheckpointCoordinator:
             _FAILED.add(self)
 
     def _raise_failures(self, count: int) -> None:
-        """Raise the first of the `count` oldest failures that has not been raised yet."""
+        """Raise the first of the `count` oldest errors that has not been raised yet."""
         for _ in range(count):
             failure = self._failures.pop(0)
             if not self._failures:
@@ -126,7 +130,7 @@ class CheckpointCoordinator:
             save_fn()
             return
         node_id, job_id = remote.runtime_ids()
-        # Trinity's own monitor supports neither leases nor failures, so it gets only Trinity's calls.
+        # Trinity's own monitor supports neither leases nor notify_failed, and gets only Trinity's calls.
         extended = remote.has_method(monitor, "notify_failed")
         who: Message = {"node_id": node_id, "job_id": job_id}
         lease: Message = {"lease_s": self._heartbeat_s * _LEASE_PER_HEARTBEAT} if extended else {}
@@ -151,7 +155,7 @@ class CheckpointCoordinator:
 
 @contextlib.contextmanager
 def _heartbeats(monitor: object, told: Message, every: float) -> Iterator[None]:
-    """Send a heartbeat to the monitor every `every` seconds while the block runs."""
+    """Send a heartbeat to the monitor every `every` seconds in this context."""
     done = threading.Event()
 
     def beat() -> None:
@@ -176,7 +180,7 @@ def _abandon(save_fn: object, error: BaseException) -> None:
 
 
 def _say_what_failed() -> None:
-    """Log, at exit, failures that were never raised; the interpreter has joined the threads by then."""
+    """Log, at exit, errors that were never raised. The interpreter has joined the threads by then."""
     for coordinator in list(_FAILED):
         try:
             coordinator.wait_all()

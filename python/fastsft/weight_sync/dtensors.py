@@ -1,7 +1,7 @@
-"""Gathering of DTensors on every rank, many in one all-gather, and access to a rank's own rows.
+"""Gathers DTensors on every rank, many in one all-gather, and gives access to a rank's own rows.
 
-DTensors whose rows are sharded over one mesh are gathered together, because most tensors are so small that
-separate all-gathers would take longer than the transfer of their bytes.
+DTensors whose rows are sharded over the same mesh are gathered together. Most tensors are so small that
+separate all-gathers would take longer than their transfer.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
-# A batch ends with the tensor that exceeds this size. It is small enough for a processor's cache, and for
-# malloc to reuse memory instead of mapping new pages.
+# A batch ends with the tensor that exceeds this size. The size fits in a processor's cache, and is so small
+# that malloc reuses memory instead of mapping new pages.
 BATCH_BYTES = 1 << 22
-DIRECT_BYTES = 1 << 18  # larger tensors with evenly divided rows are gathered in place
+DIRECT_BYTES = 1 << 18  # tensors from this size on whose rows divide evenly are gathered in place
 
 
 class Batch:
     """Consecutive tensors that are gathered together.
 
-    They are plain tensors, and DTensors whose rows are sharded over one mesh. All ranks make the same
-    batches, which depend on shapes, dtypes and placements only.
+    They are plain tensors, and DTensors whose rows are sharded over the same mesh. Batches depend only on
+    shapes, dtypes and placements, so that all ranks make the same batches.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
         self._mesh: DeviceMesh | None = None
-        self._named: list[tuple[str, torch.Tensor | None]] = []  # None: the next tensor of `_rows`
+        self._named: list[tuple[str, torch.Tensor | None]] = []  # None stands for the next tensor in `_rows`
         self._rows: list[torch.Tensor] = []
         self._shapes: list[torch.Size] = []
 
     def takes(self, mesh: DeviceMesh | None) -> bool:
-        """True if a tensor of `mesh` (None: a plain tensor) may join the batch."""
+        """Return True if a tensor may join the batch.
+
+        mesh: the tensor's mesh; None for a plain tensor.
+        """
         return self.bytes < BATCH_BYTES and (mesh is None or self._mesh is None or mesh is self._mesh)
 
     def add(self, name: str, tensor: torch.Tensor, mesh: DeviceMesh | None) -> None:
@@ -72,7 +75,7 @@ class Batch:
 
 
 def whole_tensors(tensors: Iterable[Named]) -> Iterator[list[Named]]:
-    """Yield the whole tensors in order, one list per gather. Collective if there are DTensors."""
+    """Yield the whole tensors in order, in a list for each all-gather. Collective if there are DTensors."""
     batch = Batch()
     for name, tensor in tensors:
         mesh, gather = None, None
@@ -120,7 +123,10 @@ def row_mesh(tensor: DTensor) -> DeviceMesh | None:
 
 
 def is_cut_over_all(tensor: DTensor, world_size: int, meshes: dict[int, bool]) -> bool:
-    """True if a DTensor's rows are sharded over all ranks in order. meshes: a cache, as in `own_rows`."""
+    """Return True if a DTensor's rows are sharded over all ranks in order.
+
+    meshes: a cache, as in `own_rows`.
+    """
     mesh = row_mesh(tensor)
     if mesh is None:
         return False
@@ -132,9 +138,9 @@ def is_cut_over_all(tensor: DTensor, world_size: int, meshes: dict[int, bool]) -
 def own_rows(
     tensor: torch.Tensor, rank: int, world_size: int, meshes: dict[int, bool]
 ) -> torch.Tensor | None:
-    """Return the local rows of a DTensor whose rows are sharded over all ranks; None for other tensors.
+    """Return a DTensor's local rows, if its rows are sharded over all ranks; None for other tensors.
 
-    meshes: a cache, by id of the mesh, of whether the mesh consists of all ranks in order.
+    meshes: a cache. It maps a mesh's id to True if the mesh consists of all ranks in order.
     """
     if not is_dtensor(tensor) or not is_cut_over_all(tensor, world_size, meshes):
         return None

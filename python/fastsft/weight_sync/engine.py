@@ -1,4 +1,4 @@
-"""Engines: the state of weight sync for an engine, its source of weights, and the adapter for a Trainer."""
+"""Engines in weight sync: their state, their weight sources, and the adapter for a Trainer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": tor
 
 
 class SyncedTrainer(Protocol):
-    """A fastsft Trainer, whose weights are sent."""
+    """A fastsft Trainer whose weights are sent."""
 
     @property
     def model(self) -> CausalLM: ...
@@ -53,11 +53,12 @@ class SyncedTrainer(Protocol):
 
 @dataclass
 class EngineState:
-    """The state of weight sync for an engine between calls.
+    """The state that weight sync keeps for an engine between calls.
 
-    lock: held by transfers, and by training steps that use `exclusive`. uploaded, broadcast: the newest
-    version whose upload or broadcast succeeded on all ranks. sent: the newest version that receivers may
-    have, even if a trainer rank failed. sources: sources of weights by kind.
+    lock: held by transfers, and by training steps that use `exclusive`.
+    uploaded, broadcast: the newest version whose upload or broadcast succeeded on all ranks.
+    sent: the newest version that receivers may have, even if a trainer rank failed.
+    sources: sources of weights, by kind.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -70,7 +71,7 @@ class EngineState:
 
 
 def state_of(engine: Engine) -> EngineState:
-    """Return the state of the engine; the first call makes it."""
+    """Return the engine's state, which the first call makes."""
     state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
     if state is None:
         state = EngineState()
@@ -80,10 +81,10 @@ def state_of(engine: Engine) -> EngineState:
 
 @contextmanager
 def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[EngineState]:
-    """Hold the engine's lock while the block runs, so that no transfer runs during a training step.
+    """Hold the engine's lock in this context, so that no transfer runs during a training step.
 
-    Training loops of other libraries wrap their steps in it. The same thread may nest it. RuntimeError if
-    another thread holds the lock for more than `deadline_s` seconds; None: no limit.
+    Other libraries' training loops wrap their steps in this context. A thread may nest the context.
+    RuntimeError if another thread holds the lock for more than `deadline_s` seconds; None for no limit.
     """
     state = state_of(engine)
     if not state.lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
@@ -100,8 +101,8 @@ def exclusive(engine: Engine, deadline_s: float | None = None) -> Iterator[Engin
 class FastsftEngine:
     """The engine interface of weight sync for a `fastsft.Trainer`.
 
-    trainer: a Trainer, or any object with a built `model` and a `tokenizer`. send_master: send the float32
-    master weights instead of the weights in the compute dtype (the same in float32 runs).
+    trainer: a Trainer, or any object with a built `model` and a `tokenizer`. send_master: True to send the
+    float32 master weights instead of the weights in the compute dtype; no difference in float32 runs.
     """
 
     _strategy = "fastsft"
@@ -117,7 +118,7 @@ class FastsftEngine:
 
     @property
     def native_engine(self) -> _C.Engine:
-        """The engine of the C++ core. ValueError if the model has none yet, or has adapters."""
+        """The C++ core's engine. ValueError if the model has none yet, or has adapters."""
         engine: _C.Engine | None = self.trainer.model.engine
         if engine is None:
             raise ValueError("the model has no engine yet; build it (Trainer does) before weights are sent")
@@ -127,16 +128,17 @@ class FastsftEngine:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Dtype of the weights in forward passes."""
+        """The weights' dtype in forward passes."""
         return _COMPUTE[_C.compute_dtype(self.native_engine)]
 
     def load_changed_weights(self) -> bool:
-        """Load a script's changes of its model object into the engine, as `save_model` does. Collective.
+        """Load a script's changes to its model object into the engine, as `save_model` does. Collective.
 
-        Returns True if there were any. ValueError on every rank if a change cannot be loaded (LoadedModel).
+        Return True if there were changes. ValueError on every rank if a change cannot be loaded
+        (LoadedModel).
         """
         model = self.trainer.model
-        if getattr(model, "module", None) is None:  # loaded from a directory: only the engine has weights
+        if getattr(model, "module", None) is None:  # loaded from a directory, so only the engine has weights
             return False
         agreement = AllOrNone("taking over changed weights")
         taken = agreement.attempt(lambda: model.load_weights_before_save("FastsftEngine"))
@@ -144,12 +146,12 @@ class FastsftEngine:
 
     @property
     def buffer_dtypes(self) -> Mapping[str, torch.dtype]:
-        """Dtypes of saved buffers by name; {} unless `model` is a CausalLM."""
+        """Dtypes of saved buffers by name; empty unless `model` is a CausalLM."""
         model = self.trainer.model
         return model.buffer_dtypes() if isinstance(model, CausalLM) else {}
 
     def model_texts(self, dtype: torch.dtype) -> dict[str, str]:
-        """Return the texts by file name that `save_model` writes; {} unless `model` is a CausalLM."""
+        """Return the texts that `save_model` writes, by file name; empty unless `model` is a CausalLM."""
         if not isinstance(self.trainer.model, CausalLM):
             return {}
         if carried := self.trainer.model.carried():
@@ -164,8 +166,8 @@ class FastsftEngine:
     def get_per_tensor_param(self) -> tuple[Iterator[tuple[str, torch.Tensor]], None]:
         """Return an iterator of (name, whole tensor), and None, as veRL expects. Collective.
 
-        Changes by a script are loaded first. Every rank must exhaust the iterator, which gathers unit by
-        unit.
+        Changes by a script are loaded first. The iterator gathers unit by unit, so every rank must exhaust
+        it.
         """
         source = EngineSource(self)
         source.take_changes()
@@ -179,7 +181,7 @@ class FastsftEngine:
         max_ckpt_to_keep: int | None = None,
         **_: object,
     ) -> None:
-        """Save a full checkpoint of the trainer in `local_path`; save_total_limit applies. Collective."""
+        """Save the trainer's full checkpoint in `local_path`. save_total_limit applies. Collective."""
         if hdfs_path is not None:
             raise ValueError(
                 f"hdfs_path: expected None, got {hdfs_path}; copy the finished directory yourself"
@@ -188,17 +190,20 @@ class FastsftEngine:
             save_checkpoint(self.trainer._run, local_path)
 
     def load_checkpoint(self, local_path: str, *_: object, **__: object) -> dict[str, Any]:
-        """Restore weights, optimizer and random states from a checkpoint of `save_checkpoint`. Collective."""
+        """Restore weights, optimizer and random states from a checkpoint that `save_checkpoint` wrote.
+
+        Collective.
+        """
         with exclusive(self):
             return load_checkpoint(self.trainer._run, local_path)
 
 
 class EngineSource(WeightSource):
-    """The source of weights of a `FastsftEngine`.
+    """The source of a `FastsftEngine`'s weights.
 
-    Parameters have the compute dtype or, with the engine's `send_master`, are the float32 master weights.
-    Buffers have their own dtype, and values converted from the masters. Their values are cached, because
-    training does not change buffers.
+    Parameters have the compute dtype. If the engine's `send_master` is True, they are the float32 master
+    weights. Buffers have their own dtypes, and values that are converted from the master weights. These
+    values are cached, because training does not change buffers.
     """
 
     def __init__(self, engine: FastsftEngine) -> None:
@@ -237,7 +242,10 @@ class EngineSource(WeightSource):
         return list(_C.gather_unit(self._native, unit, master=master or self._master))
 
     def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
-        """Return a gathered unit, with exact values of its buffers `names`. Collective."""
+        """Return a gathered unit, with exact buffer values. Collective.
+
+        names: the buffers' names.
+        """
         named = self._gathered(unit)
         exact = self._exact.get(unit)
         if exact is None or not exact.are_of(named):
@@ -256,16 +264,16 @@ class EngineSource(WeightSource):
 
 @dataclass(frozen=True)
 class _ExactBuffers:
-    """The buffers of a unit, by name.
+    """A unit's buffers, by name.
 
-    rounded: in the gathered dtype; values: exact, in the buffers' own dtypes.
+    rounded: in the dtype in which the unit is gathered. values: exact, in the buffers' own dtypes.
     """
 
     rounded: dict[str, torch.Tensor]
     values: dict[str, torch.Tensor]
 
     def are_of(self, named: Sequence[Named]) -> bool:
-        """True if the gathered unit has the same buffers as when `values` were computed."""
+        """Return True if the gathered unit's buffers have the bits from which `values` was computed."""
         return all(same_bits(self.rounded[name], tensor) for name, tensor in named if name in self.rounded)
 
 
@@ -279,7 +287,10 @@ def source_of(engine: Engine) -> WeightSource:
 
 
 def broadcast_source_of(engine: Engine) -> BroadcastSource:
-    """Return a new source for broadcasts; `get_per_tensor_param` of an engine decides names and order."""
+    """Return a new source for broadcasts.
+
+    If the engine has `get_per_tensor_param`, this method decides the names and the order of the tensors.
+    """
     foreign = not hasattr(engine, "native_engine")
     if foreign and hasattr(engine, "get_per_tensor_param") and not is_fsdp1(engine.module):
         return NamedTensorSource(engine)
@@ -287,14 +298,14 @@ def broadcast_source_of(engine: Engine) -> BroadcastSource:
 
 
 def state_source(engine: Engine, state: EngineState) -> WeightSource:
-    """Return a source from `source_of`, cached while the engine has the same module."""
+    """Return the source of `source_of`, cached as long as the engine has the same module."""
     return _kept(engine, state, "state", source_of)
 
 
 def broadcast_source(engine: Engine, state: EngineState) -> BroadcastSource:
-    """Return a source from `broadcast_source_of`, cached while the engine has the same module.
+    """Return the source of `broadcast_source_of`, cached as long as the engine has the same module.
 
-    Its plan is kept until `refresh`, because receivers have the same plan.
+    The source keeps its plan until `refresh`, because receivers have the same plan.
     """
     return _kept(engine, state, "broadcast", broadcast_source_of)
 

@@ -1,4 +1,4 @@
-"""Files of a save: written under temporary names, and kept open until they have their final names."""
+"""A save's files. They are written under temporary names, and kept open until they are renamed."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from fastsft.weight_sync.interfaces import Engine
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-TEMPORARY = ".fastsft-tmp-"  # prefix of the names of files that are not committed yet
+TEMPORARY = ".fastsft-tmp-"  # name prefix for files that are not committed yet
 
 
-# Digests of a rank's own files, and of its ranges of files that several ranks write.
+# Digests for the files that only this rank writes, and for its ranges in files that several ranks write.
 Written = tuple[list[_C.FileDigest], list[_C.RangeDigest]]
 
 
 def temporary_name(name: str, tag: str) -> str:
-    """Return the temporary name of the file `name`; it has no folder, even if `name` has.
+    """Return the file `name`'s temporary name. It contains no folder, even if `name` does.
 
-    tag: a secret that the ranks of the save share, so that no other program can guess the temporary names.
+    tag: a secret that a save's ranks share, so that other programs cannot guess the temporary names.
     """
     start = temporary_start(name)
     return start + hashlib.blake2b(start.encode(), key=tag.encode(), digest_size=8).hexdigest()
 
 
 def temporary_start(name: str) -> str:
-    """Return the prefix of a file's temporary names, which is the same in all saves."""
+    """Return the prefix that a file's temporary names have in all saves."""
     return f"{TEMPORARY}{name.replace('/', '--')}-"
 
 
 def temporary_files(directory: Path, tag: str) -> list[Path]:
-    """Return the temporary files in `directory` of the save with this `tag`."""
+    """Return the temporary files in `directory` that belong to the save with this `tag`."""
     there = directory.glob(f"{TEMPORARY}*")
     return [path for path in there if path.name == temporary_name(_name_of_temporary(path.name), tag)]
 
@@ -63,7 +63,7 @@ def _name_of_temporary(temporary: str) -> str:
 
 
 def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -> _C.FileDigest:
-    """Return the digest of a file that this rank wrote. RuntimeError unless it reads back as written."""
+    """Return the digest for a file that this rank wrote. RuntimeError unless it reads back as written."""
     path = directory / temporary_name(name, tag)
     digest = _C.digest_file(str(path))
     if (digest.size, digest.crc32c) != (size, crc32c):
@@ -83,7 +83,7 @@ _DTYPES = {name: dtype for dtype, name in _SAFETENSORS.items()}
 
 
 def dtype_of(name: str, where: str) -> torch.dtype:
-    """Return the dtype that a safetensors header calls `name`. ValueError if no save writes it."""
+    """Return the dtype that has this `name` in safetensors headers. ValueError if no save writes it."""
     if name not in _DTYPES:
         raise ValueError(f"{where}: expected one of {', '.join(_DTYPES)}, got {name}")
     dtype: torch.dtype = getattr(torch, _DTYPES[name])
@@ -93,10 +93,10 @@ def dtype_of(name: str, where: str) -> torch.dtype:
 def header(
     tensors: Sequence[tuple[str, str, Sequence[int]]], sizes: Sequence[int], metadata: dict[str, str]
 ) -> tuple[bytes, list[int]]:
-    """Return the safetensors header of a file with these tensors, and the offset of each tensor in the file.
+    """Return a file's safetensors header, and each tensor's offset in the file.
 
-    tensors: (name, dtype, shape). sizes: their bytes. ValueError for a tensor with the reserved name
-    __metadata__.
+    tensors: (name, dtype, shape). sizes: each tensor's size in bytes. ValueError for a tensor with the
+    reserved name __metadata__.
     """
     if any(name == _METADATA for name, _, _ in tensors):
         raise ValueError(
@@ -118,7 +118,10 @@ def header(
 
 
 class RangeFile:
-    """A file that several ranks write, each some ranges. path: its temporary path; name: its final name."""
+    """A file in which several ranks write ranges.
+
+    path: its temporary path. name: its final name.
+    """
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
@@ -126,7 +129,7 @@ class RangeFile:
         self._file = NewFile(path, shared=True)
 
     def write_tensor(self, offset: int, tensor: torch.Tensor) -> None:
-        """Write a contiguous host tensor at `offset`, without a copy."""
+        """Write a contiguous tensor in host memory at `offset`, without a copy."""
         data = tensor.reshape(-1).view(torch.uint8)
         self._write(offset, data.numpy().data, _C.buffer_checksum(data, data.numel()))
 
@@ -140,9 +143,9 @@ class RangeFile:
         self._file.write_at(offset, left)
 
     def finish(self) -> list[_C.RangeDigest]:
-        """Make the written ranges durable; return their digests.
+        """Make the written ranges durable, and return their digests.
 
-        RuntimeError if `path` is another file now.
+        RuntimeError if `path` now refers to another file.
         """
         self._file.sync()
         check_same(self._file.fileno(), self._file.path)
@@ -150,7 +153,7 @@ class RangeFile:
         return self._ranges
 
     def close(self) -> None:
-        """Close the file without making it durable; a second call does nothing."""
+        """Close the file without making it durable. A second call does nothing."""
         self._file.close()
 
     def __enter__(self) -> RangeFile:
@@ -161,9 +164,9 @@ class RangeFile:
 
 
 def rename_into(directory: Path, temporary: str, name: str) -> None:
-    """Rename `temporary` in `directory` durably to `name`, which may contain folders.
+    """Rename the file `temporary` in `directory` durably to `name`, which may contain folders.
 
-    A symbolic link called `name` is replaced, and its target stays. ValueError as in `opened_folder`.
+    If `name` is a symbolic link, the link is replaced and its target stays. ValueError as in `opened_folder`.
     """
     with opened_folder(directory, name) as folder:
         path, last = directory / temporary, name.rpartition("/")[2]
@@ -172,7 +175,7 @@ def rename_into(directory: Path, temporary: str, name: str) -> None:
 
 
 def remove_file(directory: Path, name: str) -> None:
-    """Remove the file `name` below `directory`, if it exists; of a link, only the link itself."""
+    """Remove the file `name` below `directory`, if it exists. If it is a link, remove only the link."""
     with contextlib.suppress(FileNotFoundError, ValueError), opened_folder(directory, name) as folder:
         os.unlink(name.rpartition("/")[2], dir_fd=folder)
 
@@ -183,11 +186,12 @@ _HUGGINGFACE = "huggingface"
 def huggingface_files(
     engine: Engine, config: object, texts: Mapping[str, str] | None = None
 ) -> dict[str, bytes]:
-    """Return the configuration and tokenizer files, relative path -> content.
+    """Return the configuration and tokenizer files, as a map from relative path to content.
 
-    The result is cached until the configuration or the tokenizer object changes. texts: name -> content of
-    files that describe the model, used instead of `config`. Runs on the calling thread, because two threads
-    must not use a tokenizer at the same time. Entries of `config.auto_map` with the key None are left out.
+    The result is cached until the configuration or the tokenizer object changes. texts: names and contents
+    for files that describe the model; used instead of `config`. Runs on the calling thread, because two
+    threads must not use a tokenizer at the same time. Entries of `config.auto_map` with the key None are left
+    out.
     """
     tokenizer = getattr(getattr(engine, "checkpoint_manager", None), "processing_class", None)
     state = state_of(engine)
@@ -207,7 +211,7 @@ def huggingface_files(
 
 
 def write_huggingface_files(directory: Path, tag: str, files: dict[str, bytes]) -> list[_C.FileDigest]:
-    """Write files durably under temporary names, and make the folders of their final names."""
+    """Write files durably under temporary names, and make the folders for their final names."""
     written = []
     for relative, content in files.items():
         name = f"{_HUGGINGFACE}/{relative}"
@@ -235,7 +239,7 @@ def _save_config(config: object, folder: str) -> None:
 
 
 def _fingerprint(config: object) -> str:
-    """Return a text that changes with every edit of the configuration."""
+    """Return a text that changes with every change to the configuration."""
     return repr(config.to_dict() if hasattr(config, "to_dict") else config)
 
 
@@ -243,34 +247,37 @@ _WAY_OUT = "something else changes files here: give every trainer a directory of
 
 
 class HeldFiles:
-    """Files that are kept open, so that their inode numbers are not reused.
+    """Keeps files open, so that their inode numbers are not reused.
 
-    `check` can then detect that a path was replaced by a link or by another file.
+    `check` can then detect that a link or another file has replaced a file at its path.
     """
 
     def __init__(self) -> None:
         self._descriptors: dict[str, int] = {}
 
     def hold(self, name: str, path: Path) -> None:
-        """Open the file `path`, whose final name is `name`. RuntimeError unless it is a regular file."""
+        """Open the file at `path`. RuntimeError unless it is a regular file.
+
+        name: the file's final name.
+        """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:  # ELOOP for a symbolic link
+        except OSError as error:  # ELOOP if it is a symbolic link
             raise changed(path, error.strerror or str(error)) from error
         self._descriptors[name] = descriptor
 
     def check(self, name: str, path: Path) -> None:
-        """Raise RuntimeError unless `path` is the file that is kept open as `name`."""
+        """Raise RuntimeError unless the file at `path` is still the file that is kept open as `name`."""
         check_same(self._descriptors[name], path)
 
     def close(self) -> None:
-        """Close all files; a second call does nothing."""
+        """Close all files. A second call does nothing."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 
 
 def check_same(descriptor: int, path: Path) -> None:
-    """Raise RuntimeError unless `path` is the open file `descriptor`, and not a link to it."""
+    """Raise RuntimeError unless `path` is the open file `descriptor` itself, rather than a link to it."""
     held = os.fstat(descriptor)
     try:
         status = os.lstat(path)
@@ -283,12 +290,18 @@ def check_same(descriptor: int, path: Path) -> None:
 
 
 def changed(path: Path, found: str) -> RuntimeError:
-    """Return the error for a path that is not the file that this save wrote. found: what it is instead."""
+    """Return the error for a path at which another file replaced the file that this save wrote.
+
+    found: describes the present file.
+    """
     return RuntimeError(f"{path}: expected the file that this save wrote, got: {found}; {_WAY_OUT}")
 
 
 def check_free(directory: Path, names: Iterable[str]) -> None:
-    """Raise ValueError if one of `names`, which files will get, is taken by anything but a file or link."""
+    """Raise ValueError if something other than a file or a link already has one of `names`.
+
+    names: the files' final names.
+    """
     for name in names:
         try:
             mode = os.lstat(directory / name).st_mode

@@ -1,4 +1,4 @@
-"""File formats of a save, and the reader of all formats, which checks files before it allocates memory."""
+"""A save's file formats, and a reader for all formats, which checks files before it allocates memory."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ from fastsft.weight_sync.verl_pt import VerlPt
 
 
 class SaveFormat(Protocol):
-    """A file format: it writes a rank's snapshot, and reads the whole state dict."""
+    """A save file format. It writes a rank's snapshot, and reads the whole state dict."""
 
     name: str
 
     def write(self, directory: Path, tag: str, snapshot: Snapshot) -> Written:
-        """Write this rank's files and ranges of shared files durably, under temporary names with `tag`."""
+        """Write this rank's files, and its ranges in shared files, durably under temporary names.
+
+        tag: secret in the temporary names (`temporary_name`).
+        """
 
     def recognises(self, names: list[str]) -> bool:
-        """True if the file names of a manifest are those of this format."""
+        """Return True if a manifest's file names fit this format."""
 
     def read(self, directory: Path, names: list[str]) -> dict[str, torch.Tensor]:
         """Return the whole tensors by name."""
@@ -40,7 +43,7 @@ _NAME = "model.safetensors"
 
 
 class HuggingFace:
-    """The format "hf": one model.safetensors with whole tensors; config.json is in `huggingface/`."""
+    """The format "hf": one model.safetensors with whole tensors, and config.json in `huggingface`."""
 
     name = "hf"
 
@@ -68,9 +71,9 @@ _SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
 
 
 class Native:
-    """The format "native": one safetensors file per rank with its rows.
+    """The format "native": a safetensors file for each rank, with the rank's rows.
 
-    The metadata entry `fastsft_rows` has the first row and the whole shape of each tensor.
+    The metadata entry `fastsft_rows` has the first row and each tensor's whole shape.
     """
 
     name = "native"
@@ -101,14 +104,13 @@ class Native:
         for file, own in zip(files, places, strict=True):
             if other := sorted(own.keys() ^ places[0].keys()):
                 raise ValueError(f"{file.path}: {other[0]} is not in all files of this save")
-        # All tensors are checked before any memory is allocated, because a shape may claim rows that are
-        # missing.
+        # Check all tensors before allocating memory, because a shape may claim rows that are missing.
         tensors = {name: StoredTensor(name, files, places) for name in places[0]}
         return {name: tensor.read() for name, tensor in tensors.items()}
 
 
 def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """Return the files in order of rank. ValueError unless they are those of all ranks of one save."""
+    """Return the files in rank order. ValueError unless each rank of one save has a file."""
     by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     size = max(size for _, size in by_rank)
     if sorted(by_rank) != [(rank, size) for rank in range(size)]:
@@ -118,7 +120,7 @@ def _ranks_of_one_save(directory: Path, names: list[str]) -> list[str]:
 
 
 def _places(file: StoredFile) -> Message:
-    """Return the content of `fastsft_rows`, name -> place, for exactly the tensors of the file."""
+    """Return the content of `fastsft_rows`, which maps exactly the file's tensors to their positions."""
     why = ""
     try:
         places = json.loads(file.metadata["fastsft_rows"], object_pairs_hook=_without_duplicates)
@@ -152,7 +154,7 @@ FORMATS: dict[str, SaveFormat] = {form.name: form for form in (HuggingFace(), Na
 
 
 def save_format(name: str) -> SaveFormat:
-    """Return the format called `name`. ValueError, with all names, for others."""
+    """Return the format with this name. For other names, raise ValueError that lists all formats."""
     if name not in FORMATS:
         raise ValueError(f"format: expected one of {', '.join(sorted(FORMATS))}, got {name!r}")
     return FORMATS[name]
@@ -162,12 +164,12 @@ _TRIES = 5
 
 
 def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[str, torch.Tensor]:
-    """Return the whole tensors of a save by name, on the CPU.
+    """Return a save's whole tensors, by name, on the CPU.
 
-    directory: the `local_path` of `fsdp_save_state_dict`. checksums: verify checksums, and not only sizes,
-    against the manifest. If another save replaces files meanwhile, all are read again, so that the result is
-    always that of one save. ValueError if the directory is not a complete save, or is replaced during five
-    reads.
+    directory: the `local_path` that `fsdp_save_state_dict` got. checksums: True to verify checksums, too, and
+    not only the sizes in the manifest. If another save replaces files meanwhile, all files are read again, so
+    that all tensors come from the same save. ValueError if the directory is not a complete save, or if it is
+    replaced during each of five reads.
     """
     folder = Path(directory)
     for _ in range(_TRIES):
@@ -184,12 +186,13 @@ def read_state_dict(directory: str | Path, *, checksums: bool = True) -> dict[st
 
 
 def _manifest(folder: Path, checksums: bool) -> tuple[bytes, list[layout.Identity]]:
-    """Return the manifest of a save, and the identities of its files. ValueError unless it is complete."""
-    identities = layout.identities(folder)  # read first, so that files replaced later have other identities
+    """Return a save's manifest, and its files' identities. ValueError unless it is complete."""
+    # Read first, so that files that are replaced later have other identities.
+    identities = layout.identities(folder)
     faults = layout.problems(folder, checksums)
     try:
         content = b"" if faults else read_regular(folder / layout.MANIFEST, layout.MOST_MANIFEST_BYTES)
-    except ValueError as error:  # the next save has removed it
+    except ValueError as error:  # the next save has removed the manifest
         raise ValueError(f"{folder}: not a complete save: the next one replaces it: {error}") from None
     if faults:
         raise ValueError(f"{folder}: not a complete save: {some(faults, '; ')}")
@@ -206,10 +209,10 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
 
 
 class StoredFile:
-    """A memory-mapped safetensors file, whose tensors are views of the file.
+    """A memory-mapped safetensors file. Its tensors are views into the file.
 
-    ValueError or RuntimeError, with the path, unless the header is strict JSON without duplicate keys and
-    describes all bytes of the file.
+    ValueError or RuntimeError, with the path, unless the header is strict JSON without duplicate keys, and
+    describes all bytes in the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -221,7 +224,7 @@ class StoredFile:
         self._bytes = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Return a tensor as a view of the mapped file; callers copy it."""
+        """Return a tensor as a view into the mapped file. Callers must copy it."""
         entry = self.entries[name]
         dtype = dtype_of(entry.dtype, f"{self.path}: {name}")
         data = self._bytes[self._data + entry.begin : self._data + entry.end]
@@ -231,7 +234,7 @@ class StoredFile:
 
 @dataclass
 class _Part:
-    """The rows `begin` to `begin + count` of a tensor, stored in one file."""
+    """The rows from `begin` up to but not including `begin + count`, which are stored in one file."""
 
     file: StoredFile
     begin: int
@@ -239,11 +242,14 @@ class _Part:
 
 
 class StoredTensor:
-    """A tensor in the files of several ranks: each file has some of its rows, or each has all."""
+    """A tensor in several ranks' files.
+
+    Each file has some of the rows, or each file has the whole tensor.
+    """
 
     def __init__(self, name: str, files: Sequence[StoredFile], places: Sequence[Message]) -> None:
         self._name = name
-        self._shape: list[int] | None = None  # None: each file has the whole tensor
+        self._shape: list[int] | None = None  # None if each file has the whole tensor
         self._parts: list[_Part] = []
         self._next = 0
         first = files[0].entries[name]
@@ -278,7 +284,7 @@ class StoredTensor:
             self._parts.append(_Part(file, 0, 0))
 
     def _add_rows(self, number: int, file: StoredFile, rows: list[int], place: object, where: str) -> None:
-        """Add the rows of the next file. ValueError unless they follow the rows of earlier files."""
+        """Add the next file's rows. ValueError unless they follow the earlier files' rows."""
         begin, shape = _place(place, where)
         known = shape if number == 0 else self._shape
         fits = shape == known and len(rows) == len(shape) and rows[1:] == shape[1:]
@@ -291,7 +297,7 @@ class StoredTensor:
 
 
 def _place(place: object, where: str) -> tuple[int, list[int]]:
-    """Parse [first row, shape of the whole tensor]. ValueError for anything else."""
+    """Parse [first row, whole shape]. ValueError for other content."""
     begin, shape = cast("tuple[Any, Any]", place if isinstance(place, list) and len(place) == 2 else (0, 0))
     if isinstance(shape, list) and shape and all(map(_is_size, [begin, *shape])):
         return begin, shape

@@ -1,4 +1,4 @@
-"""Process groups, over gloo or NCCL, in which rank 0 sends weights, and transfers with deadlines."""
+"""Process groups over gloo or NCCL in which rank 0 sends weights, and transfers with deadlines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Held(NamedTuple):
 
 
 _held: list[_Held] = []
-# One reference is never released, so that operations in flight at exit are kept to the end of the process.
+# This reference is never released, so that operations in flight at exit are kept until the process ends.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_held))
 _holding = threading.Lock()
 
@@ -44,13 +44,14 @@ _holding = threading.Lock()
 def keep_until_done(
     group: Group, flying: Sequence[tuple[Work, Sequence[torch.Tensor]]], deadline_s: float
 ) -> None:
-    """Keep `group`, and in C++ the tensors of each (operation, tensors), until all operations have ended.
+    """Keep the group and its operations' tensors until all operations have ended.
 
-    gloo cannot abort an operation: its thread releases the tensors at the deadline. If that were the last
+    flying: pairs of an operation and its tensors, which are kept in C++. deadline_s: the operations' deadline
+    in seconds. They are kept at most some seconds longer, even if they do not report their end.
+
+    gloo cannot abort an operation: its thread releases the tensors at the deadline. If that released the last
     reference (torch 2.11), the thread would need the interpreter, and a process that exits at that moment
-    would be aborted (SIGABRT). Also, a group that is destroyed waits for its operations. deadline_s: deadline
-    of the operations in seconds; they are kept at most some seconds longer, even if they do not report an
-    end.
+    would be aborted (SIGABRT). Also, destroying a group waits for its operations.
     """
     if not flying:
         return
@@ -64,7 +65,7 @@ def keep_until_done(
 
 
 def release_done() -> None:
-    """Release kept operations that have ended."""
+    """Release the kept operations that have ended."""
     if not _held:
         return
     with _holding:
@@ -81,22 +82,26 @@ def _is_over(held: _Held) -> bool:
 def _is_done(work: Work) -> bool:
     try:
         return bool(work.is_completed())
-    except Exception:  # it cannot be queried, or its device has failed
+    except Exception:  # the operation cannot be queried, or its device has failed
         return True
 
 
 _BACKENDS = ("gloo", "nccl")
-_THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process if gloo is denied a thread
+_THREADS_OF_A_GROUP = 4  # torch 2.11 ends the process if gloo cannot start a thread
 
 
 class WeightGroup:
-    """A process group that is used for weights only; `rebuild` makes it again after a failure.
+    """A process group that is used only for weights. After a failure, `rebuild` makes it again.
 
-    The constructor is collective over the members; rank 0 sends. store: a `torch.distributed` store that all
-    members reach, and that outlives them. backend: "gloo" or "nccl". timeout_s: seconds to wait for other
-    members, and the deadline of operations without their own. A restarted member constructs its group again,
-    while all others call `rebuild`. generation: a number that grows with each rebuild, the same on all
-    members. version: the newest version that was sent through the group, or that a member had when it joined.
+    The constructor is collective over the members; rank 0 sends.
+    store: a `torch.distributed` store that all members reach, and that outlives them.
+    backend: "gloo" or "nccl".
+    timeout_s: seconds to wait for other members, and the default deadline for
+    operations.
+    generation: a number that grows with each rebuild, the same on all members.
+    version: the newest version that was sent through the group, or that a member had when it joined.
+
+    A restarted member constructs its group again, while all other members call `rebuild`.
     """
 
     def __init__(
@@ -114,9 +119,11 @@ class WeightGroup:
         self.group = self._meet()
 
     def rebuild(self, store: Store | None = None) -> None:
-        """Make the group again, with all members, which call this or have been restarted.
+        """Make the group again.
 
-        store: a new store, if the earlier store has ended with its process; None: the earlier store.
+        Collective: all other members call this method, too, or the constructor if they were restarted.
+
+        store: a new store, if the earlier store ended with its process; None for the earlier store.
         RuntimeError if a member does not join within the timeout. The group cannot be used then, but a later
         call may succeed.
         """
@@ -140,14 +147,17 @@ class WeightGroup:
             functools.partial(self._connect, dist),
             self.generation,
             self.version,
-            # NCCL uses the store at its first operation, and takes the current device of this thread.
+            # NCCL uses the store in its first operation, and uses this thread's current device.
             in_caller=self._backend == "nccl",
         )
         self.generation, self.version = meeting.generation, meeting.version
         return meeting.group
 
     def _connect(self, dist: Any, store: Store, limit_s: float) -> Group:
-        """Return a group connected to all members within `limit_s`; operations have the usual timeout."""
+        """Return a group that is connected to all members within `limit_s`.
+
+        Its operations have the usual timeout.
+        """
         limit = timedelta(seconds=limit_s)
         if self._backend == "gloo":
             group = dist.ProcessGroupGloo(store, self._rank, self._world_size, limit)
@@ -170,25 +180,25 @@ def abort(group: Group) -> None:
 
 
 def is_broken(group: Group) -> bool:
-    """True if `abort` was called for `group`."""
+    """Return True if `abort` was called for `group`."""
     return group in _BROKEN
 
 
 MESSAGE_BYTES = 2048
-# torch's flight recorder (2.11) writes a gloo group's first operation to a map without a lock, which may end
-# in a segmentation fault. Enqueuing does not wait, so the lock is held only briefly.
+# torch's flight recorder (2.11) writes a gloo group's first operation to a map without a lock, which may
+# cause a segmentation fault. Enqueuing does not wait, so this lock is held only briefly.
 _ENQUEUING = threading.Lock()
 
 
 class AgreedError(RuntimeError):
-    """A failure that all members know, so that all leave the transfer at the same point."""
+    """An error that all members know, so that all leave the transfer at the same point."""
 
 
 class Transport:
     """The channel through which the modes send tensors and messages.
 
-    deadline_s: limit of each single wait in seconds, after which the group is ended. device: device of
-    buffers and messages; "cpu" for gloo.
+    deadline_s: limit for each single wait in seconds, after which the group is ended. device: for buffers and
+    messages; "cpu" for gloo.
     """
 
     def __init__(self, group: object, deadline_s: float, device: torch.device | str = "cpu") -> None:
@@ -196,11 +206,13 @@ class Transport:
         self.generation = 0 if self._owner is None else self._owner.generation
         self._group = cast(Group, getattr(group, "group", group))
         self.deadline_s, self.device = deadline_s, device
-        # Operations have the same deadline: gloo cannot abort them, and a destroyed group waits for them.
+        # Operations get the same deadline, because gloo cannot abort them, and destroying a group waits for
+        # them.
         self._deadline = timedelta(seconds=deadline_s)
-        self._options = _broadcast_options(self._deadline)  # made once: a sync may have thousands of tensors
+        # Made once, because a sync may have thousands of tensors.
+        self._options = _broadcast_options(self._deadline)
         self._as_bytes = _unknown_to_gloo() if str(device) == "cpu" else frozenset()
-        # Without a lock for NCCL: its first operation waits for other members, which may be threads of this
+        # NCCL needs no lock: its first operation waits for other members, which may be threads in this
         # process.
         self._enqueuing: contextlib.AbstractContextManager[object] = (
             _ENQUEUING if str(device) == "cpu" else contextlib.nullcontext()
@@ -230,7 +242,7 @@ class Transport:
 
     @property
     def version(self) -> int:
-        """The newest version that a member is known to have; 0 if none is known."""
+        """The newest version that a member is known to have; 0 if no version is known."""
         return known_version(self._owner)
 
     def note_version(self, version: int) -> None:
@@ -239,7 +251,7 @@ class Transport:
             self._owner.version = max(self._owner.version, version)
 
     def broadcast(self, tensor: torch.Tensor) -> Work:
-        """Enqueue the broadcast of a contiguous tensor from rank 0, and return the operation for `wait`."""
+        """Enqueue a contiguous tensor's broadcast from rank 0, and return the operation for `wait`."""
         if tensor.dtype in self._as_bytes:
             tensor = _bytes_of(tensor)
         try:
@@ -251,7 +263,10 @@ class Transport:
         return work
 
     def wait(self, work: Work, what: str) -> None:
-        """Wait for an operation. RuntimeError, with `what`, if it fails or exceeds the deadline."""
+        """Wait for an operation. RuntimeError if it fails or exceeds the deadline.
+
+        what: the operation's name, for the message.
+        """
         try:
             work.wait(self._deadline)
         except RuntimeError as error:
@@ -260,9 +275,9 @@ class Transport:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[None]:
-        """End the group if the block, a handshake or transfer, raises anything but an AgreedError.
+        """End the group if the handshake or transfer in this context raises any error except AgreedError.
 
-        Otherwise other members would take the next transfer for the rest of this one.
+        Otherwise, other members would take the next transfer for the rest of this transfer.
         """
         try:
             yield
@@ -273,7 +288,7 @@ class Transport:
             raise
 
     def end(self) -> None:
-        """End the group on all members, and keep operations in flight until they end."""
+        """End the group on all members, and keep the operations in flight until they end."""
         try:
             keep_until_done(self._group, list(self._in_flight.values()), self.deadline_s)
         finally:
@@ -281,16 +296,16 @@ class Transport:
             abort(self._group)
 
     def announce(self, content: Message) -> Message:
-        """Return rank 0's content on every rank. Collective."""
+        """Return rank 0's `content` on every rank. Collective."""
         message = _encode(content) if self.rank == 0 else torch.empty(MESSAGE_BYTES, dtype=torch.uint8)
         message = message.to(self.device)
         self.wait(self.broadcast(message), "the announcement of a sync")
         return _decode(message)
 
     def vote(self, content: Message, what: str) -> list[Message]:
-        """Return the content of all members, in order of rank.
+        """Return all members' `content`, in rank order. Collective.
 
-        AgreedError on all if one has a key `error`.
+        AgreedError on all members if one content has the key `error`.
         """
         c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
         options = c10d.AllgatherOptions()
@@ -312,7 +327,7 @@ class Transport:
         return contents
 
     def _failed(self, what: str, error: RuntimeError) -> RuntimeError:
-        """End the group and return the error to raise."""
+        """End the group, and return the error to raise."""
         self.end()
         return RuntimeError(
             f"weight sync: {what} failed or took more than {self.deadline_s:g} seconds: {plain_reason(error)}"
@@ -336,7 +351,7 @@ def _broadcast_options(deadline: timedelta) -> BroadcastOptions:
 
 @functools.cache
 def _unknown_to_gloo() -> frozenset[torch.dtype]:
-    """Return the dtypes that gloo rejects ("Invalid scalar type", torch 2.11), so bytes are sent."""
+    """Return the dtypes that gloo rejects ("Invalid scalar type", torch 2.11). They are sent as bytes."""
 
     return frozenset({
         torch.int16, torch.uint16, torch.uint32, torch.uint64,
@@ -352,11 +367,12 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def _encode(content: Message) -> torch.Tensor:
 
     data = json.dumps(content).encode()
-    while "error" in content and len(data) > MESSAGE_BYTES:  # JSON escapes lengthen it
+    # Repeated, because JSON escapes make the text longer.
+    while "error" in content and len(data) > MESSAGE_BYTES:
         content = {**content, "error": content["error"][: len(content["error"]) * 3 // 4]}
         data = json.dumps(content).encode()
     assert len(data) <= MESSAGE_BYTES, data
-    # Cloned, because a gloo thread may release the memory last, and must not own a Python object.
+    # The clone is needed because a gloo thread may release the memory last, and must not own a Python object.
     return torch.frombuffer(bytearray(data.ljust(MESSAGE_BYTES)), dtype=torch.uint8).clone()
 
 

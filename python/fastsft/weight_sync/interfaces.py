@@ -1,4 +1,4 @@
-"""Protocols for objects of other programs, errors of weight sync, and checks of numeric arguments."""
+"""Protocols for other programs' objects, weight sync errors, and checks on numeric arguments."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """A trainer's engine: veRL's or a `FastsftEngine`.
 
-    Its `checkpoint_manager.processing_class` is optional.
+    The attribute `checkpoint_manager.processing_class` is optional.
     """
 
     @property
     def module(self) -> Any:
-        """The sharded model of the trainer."""
+        """The trainer's sharded model."""
 
 
 class YieldingEngine(Engine, Protocol):
@@ -48,17 +48,17 @@ class Logger(Protocol):
 
 
 class Work(Protocol):
-    """An operation of a process group in flight."""
+    """A process group's operation that is in flight."""
 
     def wait(self, timeout: timedelta, /) -> object:
         """Wait for the operation. RuntimeError if it fails or does not end within `timeout`."""
 
     def is_completed(self) -> bool:
-        """True if the operation has ended, with or without success."""
+        """Return True if the operation has ended, with or without success."""
 
 
 class Group(Protocol):
-    """The methods of a process group that a transport uses."""
+    """The process group methods that a Transport uses."""
 
     def rank(self) -> int: ...
 
@@ -74,7 +74,7 @@ class Group(Protocol):
 
 
 class ReplacedError(RuntimeError):
-    """The outcome of a save that a later save replaced before it began, which is not a failure."""
+    """The outcome if a save was replaced by a later save before it began. This is not a failure."""
 
 
 _MARK = "_fastsft_reported"
@@ -90,7 +90,7 @@ def raise_once(error: BaseException) -> None:
 def whole_number(what: str, value: SupportsIndex) -> int:
     """Return a step, version or size as an `int`.
 
-    ValueError unless it is an integer from 0 on (also NumPy's).
+    ValueError unless it is a Python or NumPy integer that is at least 0.
     """
     try:
         number = operator.index(value)

@@ -19,7 +19,8 @@ CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
 STATE_DICT_FILE = "latest_state_dict_iteration.txt"
 FULL_MARKER = ".full_checkpoint"
 MANIFEST = "manifest.json"
-REPLACED_MANIFEST = ".fastsft-replaced-manifest.json"  # name of the old manifest while a save replaces files
+# Name that the old manifest has while a save replaces files.
+REPLACED_MANIFEST = ".fastsft-replaced-manifest.json"
 
 MOST_MANIFEST_BYTES = 64 << 20
 
@@ -31,7 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def step_directories(job: Path) -> dict[int, Path]:
-    """Return the directories `global_step_<step>` by step, in ascending order."""
+    """Return the directories `global_step_<step>`, by step, in ascending order."""
     if not job.is_dir():
         return {}
     steps = {int(m[1]): path for path in job.iterdir() if (m := _STEP.fullmatch(path.name)) and path.is_dir()}
@@ -39,15 +40,15 @@ def step_directories(job: Path) -> dict[int, Path]:
 
 
 def problems(directory: Path, checksums: bool = False) -> list[str]:
-    """Return the faults of a saved directory by its manifest; [] if readers may use it."""
+    """Return the faults that a saved directory has by its manifest; empty if there are none."""
     return list(_C.verify_directory(str(directory), checksums))
 
 
 def identities(directory: Path) -> list[Identity]:
-    """Return, for each file of the manifest, an identity that changes if the file is replaced or changed."""
+    """Return an identity for each file in the manifest, which changes if the file is replaced or changed."""
     try:
         names = [file.name for file in _C.read_manifest(str(directory)).files]
-    except (ValueError, RuntimeError):  # `problems` reports the fault
+    except (ValueError, RuntimeError):  # `problems` reports the error
         return []
     return [_identity(directory / name) for name in names]
 
@@ -68,13 +69,16 @@ def components(step_directory: Path) -> list[Path]:
 
 
 def is_complete(step_directory: Path) -> bool:
-    """True if every part of the step has a manifest that its file sizes match."""
+    """Return True if every part of the step has a manifest, and the files have the sizes in it."""
     parts = components(step_directory)
     return bool(parts) and not any(problems(part) for part in parts)
 
 
 def is_half_replaced(directory: Path) -> bool:
-    """True if a save that replaced another ended before its manifest, so that files of both may be mixed."""
+    """Return True if a save that replaced another save ended before it wrote its manifest.
+
+    Both saves' files may then be mixed.
+    """
     return (directory / REPLACED_MANIFEST).exists() and not (directory / MANIFEST).exists()
 
 
@@ -96,7 +100,7 @@ def _is_regular(file: BinaryIO) -> bool:
 
 
 def write_iteration(path: Path, step: int) -> None:
-    """Write an iteration file durably and atomically: readers see either the old or the new step."""
+    """Write an iteration file durably and atomically, so that readers see either the old or the new step."""
     _C.replace_file(str(path), str(step))
 
 
@@ -105,11 +109,12 @@ _LOCK = ".fastsft-lock"
 
 
 def what_was_written(step_directory: Path, half_removed: bool = False) -> list[str] | None:
-    """Return the paths below a step directory that fastsft wrote; None if it is not fastsft's.
+    """Return the paths below a step directory that fastsft wrote; None if fastsft did not write the
+    directory.
 
-    Each part must have a manifest of fastsft, or one that a save was replacing. A step, part or manifest that
-    is a symbolic link does not count as fastsft's. half_removed: the directory may be left over from an
-    interrupted `remove_written`, and so be empty or have empty parts.
+    Each part must have a fastsft manifest, or an old manifest that a save was replacing. A step, part or
+    manifest that is a symbolic link does not count as fastsft's. half_removed: True if the directory may be
+    left over from an interrupted `remove_written`, so that it may be empty or have empty parts.
     """
     if step_directory.is_symlink() or not step_directory.is_dir():
         return None
@@ -118,7 +123,7 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
     for part in parts:
         listed = None if part.is_symlink() else _listed(part)
         if half_removed and listed is None and not part.is_symlink() and not os.listdir(part):
-            listed = [MANIFEST]  # its manifest was removed last, so the empty folder is fastsft's
+            listed = [MANIFEST]  # the manifest is removed last, so an empty folder was fastsft's
         if listed is None:
             return None
         names += [f"{part.name}/{name}" for name in listed]
@@ -126,10 +131,12 @@ def what_was_written(step_directory: Path, half_removed: bool = False) -> list[s
 
 
 def remove_written(step_directory: Path, written: Sequence[str], with_manifests: bool = False) -> list[str]:
-    """Remove the paths `written`, then the directory if it is empty. Return others' files in it.
+    """Remove the paths `written`, and the directory if it is empty then.
 
-    Manifests are removed last, and only if nothing else is left, or if `with_manifests`: they tell a later
-    prune that the directory is fastsft's. No link is followed.
+    Return other programs' files in it.
+
+    Manifests are removed last, and only if nothing else is left, or if `with_manifests` is True. By the
+    manifests, a later prune knows that the directory is fastsft's. Links are not followed.
     """
     manifests = [name for name in written if name.rpartition("/")[2] in _MANIFESTS]
     files = written if with_manifests else sorted({*written} - {*manifests})
@@ -142,13 +149,13 @@ def remove_written(step_directory: Path, written: Sequence[str], with_manifests:
 
 
 def _listed(part: Path) -> list[str] | None:
-    """Return the names of fastsft's files below a part; None if no manifest of fastsft can be read."""
+    """Return the names of fastsft's files in a part; None if the part has no readable fastsft manifest."""
     names: list[str] = []
     inside = os.listdir(part)
     for name in inside:
-        staged = name.startswith(temporary_start(MANIFEST))  # left by a killed save
+        staged = name.startswith(temporary_start(MANIFEST))  # left by a save that was killed
         if (name in _MANIFESTS or staged) and not (part / name).is_symlink():
-            with contextlib.suppress(ValueError, RuntimeError):  # a damaged manifest counts as none
+            with contextlib.suppress(ValueError, RuntimeError):  # a damaged manifest counts as missing
                 names += [name, *[file.name for file in _C.read_manifest(str(part), name).files]]
     if not any(name in names for name in _MANIFESTS):
         return None
@@ -160,10 +167,10 @@ _OPTIMIZER = ("optim", "training_state")
 
 
 def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
-    """Remove old steps as documented in `CheckpointMonitor.prune`. ValueError if `keep` is below 1."""
+    """Remove old steps, as `CheckpointMonitor.prune` documents. ValueError if `keep` is below 1."""
     if keep < 1:
         raise ValueError(f"keep: expected 1 or more, got {keep}")
-    for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # left by a killed prune
+    for trash in sorted(job.glob(f"{_TRASH}global_step_*")):  # left by a prune that was killed
         if (written := what_was_written(trash, half_removed=True)) is not None:
             _is_removed(partial(_discard, trash, written), trash)
     steps = step_directories(job)
@@ -180,7 +187,7 @@ def prune(job: Path, keep: int, leased: Collection[int]) -> list[int]:
 
 
 def has_optimizer(step_directory: Path) -> bool:
-    """True if the manifests of all parts of a complete step list optimizer state."""
+    """Return True if all manifests in a complete step list optimizer state."""
     return all(
         any(file.name.startswith(_OPTIMIZER) for file in _C.read_manifest(str(part)).files)
         for part in components(step_directory)
@@ -193,7 +200,8 @@ def _remove(directory: Path) -> bool:
     if written is None:
         return False
     trash = directory.with_name(f"{_TRASH}{directory.name}")
-    if trash.is_symlink() or trash.exists():  # another program's, as `prune` has removed fastsft's
+    # Belongs to another program, because `prune` has removed fastsft's.
+    if trash.is_symlink() or trash.exists():
         _LOGGER.warning("%s: expected nothing of this name; move it away: %s stays", trash, directory.name)
         return False
     if why := _C.protection_inside(str(directory)):
@@ -203,7 +211,7 @@ def _remove(directory: Path) -> bool:
 
 
 def _is_removed(remove: Callable[[], None], path: Path) -> bool:
-    """Call `remove`. If the system refuses, log a warning and return False, so that saves go on."""
+    """Call `remove`. If the system refuses, log a warning and return False, so that saves continue."""
     try:
         remove()
     except (OSError, _C.FileError) as error:
@@ -218,7 +226,11 @@ def _rename_and_discard(directory: Path, trash: Path, written: list[str]) -> Non
 
 
 def _discard(trash: Path, written: list[str]) -> None:
-    """Remove a step's files; files of other programs stay in a step directory without a manifest."""
+    """Remove a step's files from its renamed directory.
+
+    If it also holds other programs' files, the directory gets its old name back and keeps these files, but
+    no manifest. So it no longer counts as a saved step.
+    """
     left = remove_written(trash, written)
     if not left:
         return
@@ -237,7 +249,7 @@ def published_steps(job: Path) -> tuple[int, int]:
     complete = [step for step, path in steps.items() if is_complete(path)]
     full = [step for step in complete if (steps[step] / FULL_MARKER).exists()]
     checkpoint = _usable(read_iteration(job / CHECKPOINT_FILE), steps)
-    # A manifest is enough for weights. A checkpoint needs its iteration file, or a marker and optimizer
+    # For weights, a manifest is enough. A checkpoint needs its iteration file, or a marker and optimizer
     # state.
     checkpoint = max([checkpoint, *(s for s in full if has_optimizer(steps[s]))])
     weights = _usable(read_iteration(job / STATE_DICT_FILE), steps)
@@ -246,7 +258,7 @@ def published_steps(job: Path) -> tuple[int, int]:
         named = read_iteration(job / name)
         if step and named != step:
             write_iteration(job / name, step)
-        elif not step and named in steps:  # the file names a step that does not verify
+        elif not step and named in steps:  # the file names a step that does not match its manifest
             (job / name).unlink()
     return checkpoint, weights
 
@@ -266,6 +278,6 @@ _MOST_LISTED = 5
 
 
 def some(texts: Sequence[str], between: str = ", ") -> str:
-    """Join the first five of `texts`, and the number of further ones."""
+    """Join the first five of `texts`, and mention the number of further texts."""
     more = len(texts) - _MOST_LISTED
     return between.join(texts[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The modes of a broadcast: the sender and the receiver of each wire format."""
+"""Broadcast modes. Each mode sends and receives in one wire format."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fastsft.weight_sync.tensor_stream import TensorStream
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """The options of one sync.
+    """One sync's options.
 
-    bucket_bytes: size of a bucket, chunk or batch. announce: called with each SGLang request. checksum:
-    compare checksums of the native modes' buckets, if they are on the host.
+    bucket_bytes: bucket, chunk or batch size. announce: called with each SGLang request. checksum: True
+    to compare the buckets' checksums in the native modes, if the buckets are in host memory.
     """
 
     bucket_bytes: int
@@ -39,23 +39,23 @@ class Mode(ABC):
     """Sends and receives tensors in one wire format."""
 
     name: ClassVar[str]
-    handshakes = False  # True: a sync always begins with a handshake; else the callers decide
-    every_rank = False  # each trainer rank sends its own rows, in its own group with the receivers
+    handshakes = False  # True if a sync always begins with a handshake; False if the callers decide
+    every_rank = False  # True if each trainer rank sends its own rows, in its own group with the receivers
 
     @abstractmethod
     def send(self, stream: TensorStream, plan: SyncPlan, transport: Transport, options: SyncOptions) -> None:
-        """Send all tensors of the plan, which `stream` yields."""
+        """Send all tensors in the plan. `stream` yields the tensors."""
 
     @abstractmethod
     def receive(self, plan: SyncPlan, transport: Transport, options: SyncOptions, load: Load) -> None:
-        """Receive all tensors of the plan; call `load` with tensors once they are complete."""
+        """Receive all tensors in the plan, and call `load` with tensors when they are complete."""
 
 
 _IN_FLIGHT = 4
 
 
 class Trinity(Mode):
-    """One broadcast per tensor, including empty tensors, which Trinity's receivers expect."""
+    """A broadcast for each tensor, also for empty tensors, because Trinity's receivers expect them."""
 
     name = "trinity"
 
@@ -79,7 +79,7 @@ class Trinity(Mode):
 def on_wire(tensor: torch.Tensor, plan: SyncPlan, number: int, transport: Transport) -> torch.Tensor:
     """Return a contiguous tensor in the plan's dtype on the transport's device.
 
-    RuntimeError for another shape.
+    RuntimeError if the shape differs from the plan's.
     """
     if tensor.shape != plan.torch_shapes[number]:
         name = plan.names[number]
@@ -91,10 +91,11 @@ def on_wire(tensor: torch.Tensor, plan: SyncPlan, number: int, transport: Transp
 
 
 class SGLang(Mode):
-    """Batches of tensors as in SGLang's update requests, with one broadcast per tensor.
+    """Batches of tensors as in SGLang's update requests, with a broadcast for each tensor.
 
     `announce` is called with each request: names, dtypes, shapes, weight_version, and flush_cache, which is
-    True for the last request only. It must not wait for the engine's answer, which follows the broadcasts.
+    True only in the last request. `announce` must not wait for SGLang's answer, which comes after the
+    broadcasts.
     """
 
     name = "sglang"
@@ -172,7 +173,10 @@ class VllmPacked(Mode):
 
 
 class Native(Mode):
-    """Buckets of `bucket_bytes` (a multiple of 16), the last one as long as it is; two in memory."""
+    """Buckets of `bucket_bytes`, a multiple of 16. The last bucket may be shorter.
+
+    Two buckets are in memory.
+    """
 
     name = "native"
     handshakes = True
@@ -217,7 +221,10 @@ def _buffers(buckets: list[_C.SyncBucket], transport: Transport) -> list[torch.T
 def _pack(
     stream: TensorStream, plan: SyncPlan, bucket: _C.SyncBucket, buffer: torch.Tensor, options: SyncOptions
 ) -> Message:
-    """Pack a bucket; return its checksum or an error for the vote, so that receivers do not wait in vain."""
+    """Pack a bucket. Return its checksum or an error, for the vote.
+
+    An error is returned rather than raised, so that receivers do not wait for a sender that has failed.
+    """
     try:
         tensors = stream.take(bucket.first, bucket.last)
         _C.pack_bucket(plan.native, bucket, bucket.first, tensors, buffer)
@@ -249,7 +256,10 @@ def _settle(
     received: torch.Tensor | None = None,
     options: SyncOptions | None = None,
 ) -> None:
-    """Finish a broadcast; vote on errors and checksums. AgreedError on all members if there is a problem."""
+    """Finish a broadcast, and vote on errors and checksums.
+
+    AgreedError on all members if there is a problem.
+    """
     transport.wait(work, what)
     if received is not None and options is not None:
         note = {**_checksum(received, options), **note}
@@ -266,7 +276,10 @@ def _unpack(
     arriving: dict[int, torch.Tensor],
     device: torch.device | str,
 ) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that this bucket completes. arriving: keeps incomplete tensors by number."""
+    """Return the tensors that this bucket completes.
+
+    arriving: keeps incomplete tensors between calls, by number.
+    """
     numbers = range(bucket.first, bucket.last + 1)
     for number in numbers:
         if number not in arriving:
@@ -288,7 +301,7 @@ def _loaded(load: Load, tensors: list[tuple[str, torch.Tensor]]) -> Message:
 
 
 class NativeMultiroot(Native):
-    """The native mode in one group per trainer rank; a sync ends when all groups have agreed."""
+    """The native mode with a group for each trainer rank. A sync ends when all groups have agreed."""
 
     name = "native_multiroot"
     every_rank = True
@@ -300,7 +313,7 @@ MODES: dict[str, Mode] = {
 
 
 def sync_mode(name: str) -> Mode:
-    """Return the mode called `name`. ValueError, with all names, for others."""
+    """Return the mode with this name. For other names, raise ValueError that lists all modes."""
     if name not in MODES:
         raise ValueError(f"mode: expected one of {', '.join(sorted(MODES))}, got {name!r}")
     return MODES[name]

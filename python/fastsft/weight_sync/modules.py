@@ -1,4 +1,4 @@
-"""Sources of weights: modules (plain, DDP, FSDP1, FSDP2), and engines that yield their tensors."""
+"""Weight sources: modules (plain, DDP, FSDP1, FSDP2), and engines that yield their own tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fastsft.weight_sync.source import (
 
 
 class TensorSource(WeightSource):
-    """The source of weights of a module that is not wrapped by FSDP1."""
+    """The weight source for a module that is not wrapped by FSDP1."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -70,25 +70,25 @@ class TensorSource(WeightSource):
         return declared_ties(self._module)
 
     def _state(self) -> tuple[list[Named], set[int]]:
-        """Return (name, tensor) of the state dict, and the ids of the parameters among the tensors."""
+        """Return the state dict as pairs (name, tensor), and the parameters' ids among the tensors."""
         if self._held is not None:
             return self._held
         check_no_adapters(self._module)
-        # keep_vars yields the parameters themselves, so that a parameter with two names is recognised by its
+        # keep_vars yields the parameters themselves, so that a parameter with two names is recognized by its
         # id.
         state = self._module.state_dict(keep_vars=True)
         for name, value in state.items():
             check_is_tensor(name, value)
-        # After state_dict(), which reshards: FSDP2 may hold whole parameters after a forward pass.
+        # After state_dict(), which reshards, because FSDP2 may hold whole parameters after a forward pass.
         parameters = {id(parameter) for parameter in self._module.parameters()}
         return [(clean_name(name), value) for name, value in state.items()], parameters
 
 
 class Fsdp1Source(WeightSource):
-    """The source of weights of a module that FSDP1 wraps, whole or in parts.
+    """The weight source for a module that FSDP1 wraps, as a whole or in parts.
 
-    Each unit holds the tensors of one FSDP wrapper, without the wrappers nested in it, which are units of
-    their own. Tensors outside all wrappers come first.
+    Each unit holds one FSDP wrapper's tensors. Wrappers nested in it are separate units. Tensors
+    outside all wrappers come first.
     """
 
     lends_memory = True
@@ -127,13 +127,13 @@ class Fsdp1Source(WeightSource):
                 yield rows_of_whole(name, tensor.detach(), is_buffer, self.rank, self.world_size)
 
     def refresh(self) -> None:
-        pass  # a flat parameter's names, shapes and dtypes do not change; describing would gather all
+        pass  # flat parameters' names, shapes and dtypes never change; describing would gather them all
 
     def declared_ties(self) -> dict[str, str]:
         return declared_ties(self._inner)
 
     def _tensors(self, prefix: str, module: nn.Module) -> Iterator[Named]:
-        """Yield the tensors of the module and its children, except those inside nested wrappers."""
+        """Yield the tensors in the module and its children, except those inside nested wrappers."""
         if is_fsdp1_wrapper(module):
             return
         if type(module).get_extra_state is not nn.Module.get_extra_state:
@@ -152,7 +152,7 @@ class Fsdp1Source(WeightSource):
 
 
 class NamedTensorSource(BroadcastSource):
-    """The source of the tensors that an engine's `get_per_tensor_param()` yields, in its order."""
+    """The source of the tensors that an engine's `get_per_tensor_param()` yields, in the same order."""
 
     chooses_tensors = True
 
@@ -187,7 +187,7 @@ class NamedTensorSource(BroadcastSource):
 
 
 def check_no_adapters(module: nn.Module) -> None:
-    """Raise ValueError if a module is a PeftModel or has peft layers, as their tensors have peft's names."""
+    """Raise ValueError if a module is a PeftModel or has peft layers, whose tensors have peft's names."""
     kinds = (("peft.peft_model", "PeftModel"), ("peft.tuners.tuners_utils", "BaseTunerLayer"))
     known = tuple(getattr(sys.modules[home], name) for home, name in kinds if home in sys.modules)
     if any(isinstance(part, known) for part in module.modules()):
@@ -195,7 +195,10 @@ def check_no_adapters(module: nn.Module) -> None:
 
 
 def adapters_refused(where: str) -> ValueError:
-    """Return the error for a model with adapters. where: begins the message."""
+    """Return the error for a model with adapters.
+
+    where: phrase that begins the message.
+    """
     return ValueError(
         f"{where}: weights of a model with adapters are not sent; save the adapter, or merge it (fastsft "
         "merge), and load that"
@@ -203,7 +206,10 @@ def adapters_refused(where: str) -> ValueError:
 
 
 def declared_ties(module: nn.Module) -> dict[str, str]:
-    """Return tied name -> owner by `_tied_weights_keys`; in transformers 4, the embedding owns all."""
+    """Map tied names to the tensor's owner, by `_tied_weights_keys`.
+
+    In transformers 4, the embedding owns all tied tensors.
+    """
     keys = getattr(module, "_tied_weights_keys", None) or {}
     if isinstance(keys, dict):
         return {str(name): str(owner) for name, owner in keys.items()}
@@ -216,7 +222,7 @@ def declared_ties(module: nn.Module) -> dict[str, str]:
 
 
 def check_is_tensor(name: str, value: object) -> None:
-    """Raise ValueError unless `value` is a tensor with values."""
+    """Raise ValueError unless `value` is a tensor that has values."""
     if not isinstance(value, torch.Tensor):
         raise ValueError(
             f"{name}: expected a tensor, got {type(value).__name__}; weight sync sends parameters and "
@@ -229,7 +235,7 @@ def check_is_tensor(name: str, value: object) -> None:
 def rows_of(
     name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, world_size: int, meshes: dict[int, bool]
 ) -> Rows:
-    """Return this rank's rows of a tensor. Collective, unless each rank already holds exactly its rows."""
+    """Return this rank's rows in a tensor. Collective, unless each rank already holds exactly its rows."""
     local = own_rows(tensor, rank, world_size, meshes)
     if local is not None:
         return Rows(name, local, chunk_of(tensor.shape, rank, world_size)[0], True)
@@ -241,5 +247,5 @@ def _is_flat(parameter: nn.Parameter) -> bool:
 
 
 def full_parameter(parameter: torch.Tensor) -> torch.Tensor:
-    """Return the whole parameter; it is the same object unless it has to be gathered."""
+    """Return the whole parameter, which is the same object unless it must be gathered."""
     return parameter if type(parameter) is nn.Parameter else nn.Parameter(full_tensor(parameter))

@@ -1,4 +1,4 @@
-"""CheckpointMonitor: counts the saves of each step, publishes complete steps; Trinity's interface."""
+"""CheckpointMonitor: counts each step's saves and publishes complete steps, with Trinity's interface."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("single_thread", "single_process", "single_node", "unrestricted")
 KEPT_FAILURES = 1000
-_LONGEST_WAIT = 1.0  # seconds between checks for expired leases
+_LONGEST_WAIT = 1.0  # longest time between checks for expired leases [seconds]
 _LOGGER = logging.getLogger(__name__)
 
 
 class Writers:
-    """Admission of writers: at any time, all active writers have one identity, which the strategy defines.
+    """Admits writers so that, at any time, all active writers have the same identity.
 
-    strategy: one of STRATEGIES. deadline_s: seconds that `enter` waits for other writers.
+    strategy: one of STRATEGIES; it defines a writer's identity. deadline_s: seconds that `enter` waits
+    for other writers.
     """
 
     def __init__(self, strategy: object, deadline_s: float = 3600.0) -> None:
@@ -34,11 +35,14 @@ class Writers:
         self._strategy, self._deadline_s = name, deadline_s
         self._condition = threading.Condition()
         self._current = ""
-        self._leases: list[tuple[str, str, float]] = []  # (node, job, expiry time)
+        self._leases: list[tuple[str, str, float]] = []  # node, job, expiry time
         self._number = itertools.count()
 
     def enter(self, node_id: str, job_id: str, lease_s: float | None) -> None:
-        """Wait until this writer may write. RuntimeError if others write for longer than the deadline."""
+        """Wait until this writer may write.
+
+        RuntimeError if other writers write for longer than the deadline.
+        """
         identities = {"single_node": node_id, "single_process": f"{node_id}_{job_id}"}
         identity = identities.get(self._strategy, str(next(self._number)))
         give_up = time.monotonic() + self._deadline_s
@@ -63,7 +67,7 @@ class Writers:
             ]
 
     def leave(self, node_id: str | None, job_id: str | None) -> None:
-        """End a lease of the writer; without ids, as Trinity's callers call it, the oldest lease."""
+        """End a lease of the writer. Without ids, as in Trinity's calls, end the oldest lease."""
         with self._condition:
             mine = [entry for entry in self._leases if node_id is None or entry[:2] == (node_id, job_id)]
             if mine:
@@ -78,10 +82,11 @@ class Writers:
 
 @dataclass
 class StepSaves:
-    """The saves of one step. Keys: True for saves of weights, False for full checkpoints.
+    """One step's saves. In the keys, True stands for saves of weights, and False for full checkpoints.
 
-    pending: registered saves minus ended saves; negative if saves ended before their registration. announced:
-    kinds for which the step has no further saves to register. failure: reason of the last failed save.
+    pending: registered saves minus ended saves; negative if saves ended before their registration.
+    announced: the kinds of saves for which no further saves will be registered.
+    failure: the last failed save's error.
     """
 
     pending: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
@@ -96,13 +101,14 @@ class StepSaves:
 
 
 class CheckpointMonitor:
-    """Counts saves per step and writes the iteration files. Thread-safe; may be a Ray actor.
+    """Counts each step's saves, and writes the iteration files. Thread-safe; may be a Ray actor.
 
     A step is published when all registered saves have finished, none has failed, and `monitor_step` has
-    announced the step. For a full checkpoint, the iteration file of checkpoints is written first.
-    save_strategy: which writers may write at the same time: "single_thread", "single_process", "single_node"
-    or "unrestricted". default_local_dir: the job's directory; its iteration files and manifests are the
-    initial state. deadline_s: seconds after which a writer that waits for others gets a RuntimeError.
+    announced the step. For a full checkpoint, the checkpoints' iteration file is written first.
+    save_strategy: decides which writers may write at the same time: "single_thread", "single_process",
+    "single_node" or "unrestricted".
+    default_local_dir: the job's directory. Its iteration files and manifests give the initial state.
+    deadline_s: seconds after which a writer that waits for other writers gets a RuntimeError.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class CheckpointMonitor:
     def register_thread_count(
         self, step: int, *, state_dict_thread_count: int = 0, checkpoint_thread_count: int = 0
     ) -> None:
-        """Register saves of the step that have been started, and may already have finished."""
+        """Register the step's saves that have been started, and may already have finished."""
         with self._lock:
             saves = self._changing(step)
             saves.pending[True] += state_dict_thread_count
@@ -135,28 +141,28 @@ class CheckpointMonitor:
             self._forget_past()
 
     def monitor_step(self, step: int, is_state_dict: bool = False) -> None:
-        """Announce that the step has no further saves to register."""
+        """Announce that no further saves will be registered."""
         with self._lock:
             self._of(step).announced.add(is_state_dict)
             self._publish(step)
 
     def notify_started(self, node_id: str, job_id: str, lease_s: float | None = None) -> None:
-        """Wait until this writer may write. RuntimeError if others write for too long.
+        """Wait until this writer may write. RuntimeError if other writers write for too long.
 
-        lease_s: seconds within which the writer must send a `heartbeat`; None: it need not send any.
+        lease_s: seconds within which the writer must send a `heartbeat`; None if it need not send any.
         """
         self._writers.enter(str(node_id), str(job_id), lease_s)
 
     def heartbeat(self, node_id: str, job_id: str, lease_s: float) -> None:
-        """Renew the lease of a living writer."""
+        """Renew a living writer's lease."""
         self._writers.renew(str(node_id), str(job_id), lease_s)
 
     def notify_finished(
         self, step: int, is_state_dict: bool = False, *, node_id: str | None = None, job_id: str | None = None
     ) -> None:
-        """Count a durable save of the step.
+        """Count a durable save for the step.
 
-        node_id, job_id: ids of the writer, given by writers with a lease.
+        node_id, job_id: the writer's ids; given by writers that have a lease.
         """
         self._writers.leave(node_id, job_id)
         with self._lock:
@@ -174,7 +180,7 @@ class CheckpointMonitor:
         node_id: str | None = None,
         job_id: str | None = None,
     ) -> None:
-        """Count a failed save of the step, which is then not published until it is saved again."""
+        """Count a failed save for the step. The step is then not published until it is saved again."""
         self._writers.leave(node_id, job_id)
         _LOGGER.error("saving step %d failed: %s", step, why)
         with self._lock:
@@ -182,12 +188,12 @@ class CheckpointMonitor:
             saves.pending[is_state_dict] -= 1
             saves.failure = why
             if step in self.latest_steps():
-                # The step was being saved again and may be half replaced; a published step must be complete.
+                # The step was being saved again, and may be half replaced. A published step must be complete.
                 self.latest_checkpoint_step, self.latest_state_dict_step = layout.published_steps(self._job)
             self._forget_past()
 
     def failures(self) -> dict[int, str]:
-        """Return the reason of the last failure by step, for the newest 1000 failed steps."""
+        """Return each failed step's last error, for the newest 1000 failed steps."""
         with self._lock:
             return {step: saves.failure for step, saves in self._saves.items() if saves.failure is not None}
 
@@ -199,7 +205,7 @@ class CheckpointMonitor:
     def acquire_lease(self, step: int, reader: str, seconds: float = 600.0) -> None:
         """Protect the step from `prune` for `seconds`. A second call renews the lease.
 
-        reader: name of the reader. ValueError if the step is missing or incomplete.
+        reader: the reader's name. ValueError if the step is missing or incomplete.
         """
         with self._lock:
             directory = self._job / f"global_step_{step}"
@@ -208,21 +214,21 @@ class CheckpointMonitor:
             self._leased()[reader, step] = time.monotonic() + seconds
 
     def release_lease(self, step: int, reader: str) -> None:
-        """End the reader's lease, if it has one."""
+        """End the reader's lease on the step, if there is one."""
         with self._lock:
             self._readers.pop((reader, step), None)
 
     def prune(self, keep: int) -> list[int]:
-        """Remove old steps that were saved for weight sync only, and return them.
+        """Remove old steps that were saved only for weight sync, and return their numbers.
 
-        The newest `keep` complete steps stay, also steps above the newest complete step, steps that a reader
-        has leased, and full checkpoints.
+        These steps stay: the newest `keep` complete steps, steps above the newest complete step, steps that a
+        reader has leased, and full checkpoints.
         """
         with self._lock:
             return layout.prune(self._job, keep, {step for _, step in self._leased()})
 
     def _leased(self) -> dict[tuple[str, int], float]:
-        """Return the expiry time of each active lease; drop expired leases."""
+        """Return each active lease's expiry time, and drop expired leases."""
         now = time.monotonic()
         self._readers = {lease: end for lease, end in self._readers.items() if end > now}
         return self._readers
@@ -231,10 +237,11 @@ class CheckpointMonitor:
         return self._saves.setdefault(step, StepSaves())
 
     def _changing(self, step: int) -> StepSaves:
-        """Return the record of a step whose counts are about to change.
+        """Return the record for a step whose counts are about to change.
 
-        If its counts are even, the change belongs to a new save of the step, so an old failure is forgotten.
-        Else it may belong to the failed save, because reports and registrations arrive in any order.
+        If its counts are even, the change belongs to a new save for the step, so an old failure is forgotten.
+        Otherwise, the change may belong to the failed save, because reports and registrations arrive in any
+        order.
         """
         saves = self._of(step)
         if saves.even:
@@ -242,9 +249,9 @@ class CheckpointMonitor:
         return saves
 
     def _forget_past(self) -> None:
-        """Forget finished steps before the published step, and all but the newest failed steps.
+        """Forget finished steps before the published step, and all except the newest failed steps.
 
-        A later report of a forgotten step belongs to a new save, which is registered and announced again.
+        A later report about a forgotten step belongs to a new save, which is registered and announced again.
         """
         over = [(step, saves) for step, saves in self._saves.items() if saves.announced and saves.even]
         failed = sorted(step for step, saves in over if saves.failure is not None)
@@ -258,7 +265,7 @@ class CheckpointMonitor:
             del self._saves[step]
 
     def _publish(self, step: int) -> None:
-        """Publish weights and full checkpoint of the step if complete, unless a newer step is published."""
+        """Publish the step's weights and full checkpoint if complete, unless a newer step is published."""
         saves = self._of(step)
         if saves.failure is None and saves.pending[True] == 0:
             is_full = False in saves.announced
@@ -293,9 +300,9 @@ class CheckpointMonitor:
         default_local_dir: str = ".",
         default_hdfs_dir: str | None = None,
     ) -> ActorHandle:
-        """Return the Ray actor `checkpoint_monitor`, and make it if there is none.
+        """Return the Ray actor `checkpoint_monitor`, after making it if there is none.
 
-        It serves 64 calls at a time, so that a writer may wait in a call.
+        The actor serves 64 calls at a time, so that writers may wait in their calls.
         """
         import ray
 

@@ -17,16 +17,17 @@ NamedTensor = tuple[str, object, Sequence[int]]
 class SyncPlan:
     """Names, dtypes, shapes and order of the tensors to send, and further names that are tied to them.
 
-    tensors: (name, dtype, shape); the dtype is a `torch.dtype` or its name in any spelling ("bfloat16",
-    "torch.bfloat16", "BF16"). tied: tied name -> name of the sent tensor. ValueError for a duplicate name, a
-    size beyond 64 bits, an unknown dtype, or a tied name whose tensor is not sent.
+    tensors: (name, dtype, shape). The dtype is a `torch.dtype` or its name in any spelling ("bfloat16",
+    "torch.bfloat16", "BF16").
+    tied: maps each tied name to the name of the sent tensor. ValueError for a duplicate name, a size beyond
+    64 bits, an unknown dtype, or a tied name whose tensor is not sent.
     """
 
     def __init__(self, tensors: Iterable[NamedTensor], tied: Mapping[str, str] | None = None) -> None:
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
         self.native = _C.SyncPlan(given, sorted((tied or {}).items()))
-        # Kept, because `native.tensors` builds a new list of all tensors at each access.
+        # Kept, because each access to `native.tensors` builds a new list of all tensors.
         self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
         self._cuts: dict[tuple[str, int], list[_C.SyncBucket]] = {}
 
@@ -40,17 +41,17 @@ class SyncPlan:
 
     @functools.cached_property
     def dtype_names(self) -> list[str]:
-        """Dtype of each tensor as torch's name without prefix ("bfloat16"), which vLLM and SGLang expect."""
+        """The tensors' dtype names without "torch." ("bfloat16"), as vLLM and SGLang expect."""
         return [dtype for _, dtype, _ in self.tensors]
 
     @functools.cached_property
     def shapes(self) -> list[list[int]]:
-        """Shape of each tensor."""
+        """The tensors' shapes, in the order in which they are sent."""
         return [shape for _, _, shape in self.tensors]
 
     @functools.cached_property
     def sizes(self) -> list[int]:
-        """Size of each tensor in bytes."""
+        """The tensors' sizes in bytes."""
         return list(self.native.sizes)
 
     @functools.cached_property
@@ -60,12 +61,12 @@ class SyncPlan:
 
     @property
     def total_bytes(self) -> int:
-        """Size of all tensors in bytes."""
+        """All tensors' total size in bytes."""
         return int(self.native.total_bytes)
 
     @functools.cached_property
     def hash(self) -> str:
-        """Hash of names, dtypes, shapes, order and tied names, as 32 hexadecimal digits."""
+        """Hash over names, dtypes, shapes, order and tied names, as 32 hexadecimal digits."""
         return str(self.native.hash)
 
     def difference(self, other: SyncPlan, ours: str = "this plan", theirs: str = "the other plan") -> str:
@@ -73,7 +74,7 @@ class SyncPlan:
         return str(self.native.difference(other.native, ours, theirs))
 
     def metadata(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """Return (name, dtype such as "torch.bfloat16", shape) of each tensor, as Trinity's metadata."""
+        """Return (name, dtype such as "torch.bfloat16", shape) for each tensor, as Trinity does."""
         return [(name, f"torch.{dtype}", tuple(shape)) for name, dtype, shape in self.tensors]
 
     def vllm_update_info(self, buffer_bytes: int, num_buffers: int = 2) -> Message:
@@ -84,12 +85,12 @@ class SyncPlan:
         }  # fmt: skip
 
     def to_json(self) -> str:
-        """Return the plan as JSON text, for `from_json`."""
+        """Return the plan as JSON text for `from_json`."""
         return json.dumps({"tensors": self.tensors, "tied": self.tied})
 
     @classmethod
     def from_json(cls, text: str) -> SyncPlan:
-        """Parse a text of `to_json`. ValueError for any other text."""
+        """Parse a text from `to_json`. ValueError for other texts."""
         try:
             content = json.loads(text)
             return cls([(str(n), str(d), list(s)) for n, d, s in content["tensors"]], content["tied"])
@@ -98,32 +99,41 @@ class SyncPlan:
 
     @functools.cached_property
     def dtypes(self) -> list[torch.dtype]:
-        """Dtype of each tensor."""
+        """The tensors' dtypes."""
         return [getattr(torch, dtype) for dtype in self.dtype_names]
 
     @functools.cached_property
     def torch_shapes(self) -> list[torch.Size]:
-        """Shape of each tensor as a `torch.Size`."""
+        """The tensors' shapes, as `torch.Size`."""
         return [torch.Size(shape) for shape in self.shapes]
 
     def empty(self, index: int, device: torch.device | str = "cpu") -> torch.Tensor:
-        """Return uninitialised memory for tensor number `index`."""
+        """Return uninitialized memory for the tensor with number `index`."""
         return torch.empty(self.shapes[index], dtype=self.dtypes[index], device=device)
 
     def buckets(self, cut: str, size: int) -> list[_C.SyncBucket]:
-        """Return `native.<cut>(size)`, cached. cut: native_buckets, vllm_chunks or tensor_batches."""
+        """Return `native.<cut>(size)`, cached.
+
+        cut: the method's name: native_buckets, vllm_chunks or tensor_batches.
+        """
         if (cut, size) not in self._cuts:
             self._cuts[cut, size] = getattr(self.native, cut)(size)
         return self._cuts[cut, size]
 
 
 def check_same_plan(hashes: Sequence[str]) -> None:
-    """Raise ValueError, with the ranks, if plans differ from rank 0's. hashes: in order of rank."""
+    """Raise ValueError, which names the ranks, if plans differ from rank 0's plan.
+
+    hashes: the plans' hashes, in rank order.
+    """
     _C.check_same_plan(list(hashes))
 
 
 def parameter_dtype(name: str | None) -> torch.dtype | None:
-    """Return the dtype that `save_dtype` names; None for None. ValueError for unsupported names."""
+    """Return the dtype with the name `name`; None for None.
+
+    ValueError for names that a save does not support.
+    """
     if name is None:
         return None
     if name not in ("float32", "bfloat16", "float16"):

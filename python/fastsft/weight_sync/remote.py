@@ -1,4 +1,4 @@
-"""Calls with deadlines to Ray actors and to objects of this process."""
+"""Calls methods with deadlines, on Ray actors and on objects in this process."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ T = TypeVar("T")
 
 
 def has_method(target: object, name: str) -> bool:
-    """True if `target`, an actor handle or another object, has the method `name`."""
+    """Return True if `target`, an actor handle or another object, has the method `name`."""
     return callable(getattr(target, name, None)) or hasattr(getattr(target, name, None), "remote")
 
 
 def is_actor(target: object) -> bool:
-    """True if `target` is a Ray actor handle."""
+    """Return True if `target` is a Ray actor handle."""
     ray = sys.modules.get("ray")
     return ray is not None and isinstance(target, ray.actor.ActorHandle)
 
 
 def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
-    """Call a method of `target` and return its result. Raises the method's error, or Ray's.
+    """Call a method on `target` and return its result. Raises the method's error, or an error from Ray.
 
-    RuntimeError if there is no answer within `deadline_s` seconds. A method of this process runs on its own
-    thread, so that the caller can return at the deadline; the method itself goes on.
+    RuntimeError if there is no answer within `deadline_s` seconds. A method in this process runs on its own
+    thread, so that the caller can return at the deadline. The method itself continues.
     """
     method = getattr(target, name)
     if hasattr(method, "remote"):
@@ -47,7 +47,7 @@ def call(target: object, name: str, *args: object, deadline_s: float, **kwargs: 
 
 
 async def call_async(target: object, name: str, *args: object, deadline_s: float, **kwargs: object) -> Any:
-    """Call a method as `call` does, from a coroutine; a coroutine method runs on the caller's loop."""
+    """Call a method from a coroutine, as `call` does. A coroutine method runs in the caller's event loop."""
     method = getattr(target, name)
     if hasattr(method, "remote"):
         result = method.remote(*args, **kwargs)
@@ -59,7 +59,10 @@ async def call_async(target: object, name: str, *args: object, deadline_s: float
 
 
 def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
-    """Call `work` on its own thread, and return its result. RuntimeError, with `what`, at the deadline."""
+    """Call `work` on its own thread, and return its result. RuntimeError at the deadline.
+
+    what: the work's name, for the message.
+    """
     future = _on_thread(what, work, (), {})
     try:
         return future.result(deadline_s)
@@ -68,13 +71,13 @@ def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
             raise
         raise _silent(what, deadline_s) from error
     finally:
-        del future  # an error holds this frame, and must not hold itself
+        del future  # breaks the cycle from the error to this frame, and from the future to the error
 
 
 def _on_thread(
     what: str, work: Callable[..., T], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Future[T]:
-    """Call `work` on a daemon thread, so that the process does not wait for it at exit."""
+    """Call `work` on a daemon thread, so that the process does not wait for the thread at exit."""
     future: Future[T] = Future()
     context, settings = contextvars.copy_context(), _thread_settings()
 
@@ -84,7 +87,7 @@ def _on_thread(
                 result = context.run(work, *args, **kwargs)
             future.set_result(result)
         except BaseException as error:
-            # The traceback leaves out this frame, which refers to the future and so would make a cycle.
+            # The traceback leaves out this frame: it refers to the future, and would make a reference cycle.
             future.set_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
 
     threading.Thread(target=run, name=f"call-{what}", daemon=True).start()
@@ -92,7 +95,10 @@ def _on_thread(
 
 
 def _thread_settings() -> Callable[[], contextlib.ExitStack]:
-    """Return a maker of a context in which another thread has this thread's torch settings."""
+    """Return a function that makes contexts.
+
+    In such a context, another thread has this thread's torch settings.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         return contextlib.ExitStack
@@ -111,7 +117,7 @@ def _thread_settings() -> Callable[[], contextlib.ExitStack]:
 
 
 def _result(method: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-    """Call a method; return its result, or that of the awaitable that it returns."""
+    """Call a method and return its result. If the result is awaitable, wait for it."""
     result = method(*args, **kwargs)
     return asyncio.run(_waited(result)) if inspect.isawaitable(result) else result
 
@@ -121,7 +127,7 @@ async def _waited(awaitable: Awaitable[T]) -> T:
 
 
 def runtime_ids() -> tuple[str, str]:
-    """Return (node id, job id): Ray's ids if Ray is initialised, else the host name and the process id."""
+    """Return (node id, job id): Ray's ids if Ray is initialized, else the host name and the process id."""
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         context = ray.get_runtime_context()

@@ -1,4 +1,4 @@
-"""The rendezvous of a weight group's members in their store, repeated whenever a member is restarted."""
+"""The rendezvous of a weight group's members at their store, repeated if a member is restarted."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Abort = Callable[[Group], None]
 
 _WAITING, _READY, _CONNECTED, _FAILED = "waiting", "ready", "connected", "failed"
 _REPORTED = (_CONNECTED, _FAILED)
-_FIRST_CONNECT_S = 5.0  # doubled with each try: machines may be busy, and members may die
+_FIRST_CONNECT_S = 5.0  # doubled with each try, because machines may be busy, and members may die
 _LEAST_CONNECT_S = 1.0
 _LONGEST_REASON = 500
 _SLACK_S = 5.0  # lets the backend's own error, which is more useful, come first
-_TRIES = 3  # tries with all members present; more tries would fail, too
+_TRIES = 3  # number of tries with all members present; further tries would fail, too
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.001, 0.05
 
 
@@ -38,10 +38,13 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.001, 0.05
 class Seat:
     """A member's entry in the store.
 
-    token: random text, new with each try. who: process and host. generation: generation of its last group; -1
-    before the first. version: newest version that it has sent or received. step: its progress in the try.
-    roster: digest of all members' tokens as it saw them last; "" until all have a seat. why: reason of a
-    failure.
+    token: random text, new in each try.
+    who: process and host.
+    generation: its last group's generation; -1 before the first group.
+    version: newest version that it has sent or received.
+    step: its progress in the try.
+    roster: digest over all members' tokens when it last looked; "" until all members have a seat.
+    why: reason for a failure.
     """
 
     token: str
@@ -68,8 +71,8 @@ class Seat:
 class Meeting:
     """A group whose members have all reported that they are connected.
 
-    generation: one more than the highest earlier generation of a member. version: newest version of any
-    member.
+    generation: one more than a member's highest earlier generation. version: newest version that any
+    member has.
     """
 
     group: Group
@@ -78,12 +81,14 @@ class Meeting:
 
 
 class Rendezvous:
-    """One rendezvous of the members of a group, which all call `meet`.
+    """One rendezvous of a group's members, who all call `meet`.
 
     Each rank has a seat in the store. The latest process with a rank takes its seat, so that a restarted
     member replaces the killed process. A try begins when all members have seen the same roster, and succeeds
-    if all of them connect; else all try again, until `timeout_s` is over. store: used for this group only.
-    backend: name for messages. abort: called with a group to which not all members are connected.
+    if all connect. Otherwise, all members try again until `timeout_s` is over.
+    store: used only for this group.
+    backend: name for messages.
+    abort: called with a group to which some members are not connected.
     """
 
     def __init__(
@@ -95,15 +100,17 @@ class Rendezvous:
         self._who = f"process {os.getpid()} on {socket.gethostname()}"
         self._timeout_s, self._end = timeout_s, time.monotonic() + timeout_s
         self._connect_s = _FIRST_CONNECT_S
-        self._reason: BaseException | None = None  # why this member could not connect
+        self._reason: BaseException | None = None  # the reason why this member could not connect
         self._calls = BoundedStore(lambda: store, timeout_s)
 
     def meet(self, connect: Connect, generation: int, version: int, in_caller: bool = False) -> Meeting:
-        """Return the meeting with the group that `connect` has made on all members.
+        """Return the meeting, with the group that `connect` has made on all members.
 
-        connect: called with a store, whose prefix is new for each try, and a limit in seconds. generation,
-        version: as in `Seat`. in_caller: call `connect` on this thread, and not on the store's thread.
-        ValueError if members have different world sizes or backends, or if another process takes this rank;
+        connect: called with a store, whose prefix is new in each try, and a limit in seconds.
+        generation, version: as in `Seat`.
+        in_caller: True to call `connect` on this thread instead of the store's thread.
+
+        ValueError if members have different world sizes or backends, or if another process takes this rank.
         RuntimeError, with the ranks, if members do not arrive within the timeout or cannot connect.
         """
         tries = 0
@@ -134,7 +141,7 @@ class Rendezvous:
             )
 
     def _sit(self, seat: Seat) -> None:
-        """Take the seat of this rank, even if another process has it."""
+        """Take this rank's seat, even if another process has it."""
         self._mine = seat
         self._ask(lambda store: store.set(self._keys[self._rank], seat.text()))
 
@@ -166,7 +173,7 @@ class Rendezvous:
         return list(seats.values()) if keys is self._keys else None
 
     def _all_ready(self) -> list[Seat]:
-        """Return the seats once all members have seen the same roster. RuntimeError after the timeout."""
+        """Return the seats when all members have seen the same roster. RuntimeError after the timeout."""
         for _ in self._looks():
             seats = self._look()
             roster = "" if seats is None else _roster(seats)
@@ -179,7 +186,7 @@ class Rendezvous:
         raise AssertionError
 
     def _try(self, connect: Connect, in_caller: bool, seats: list[Seat]) -> tuple[Group | None, list[Seat]]:
-        """Return the group (None if this member could not connect), and all seats after the try."""
+        """Return the group, or None if this member could not connect, and all seats after the try."""
         group: Group | None = None
         try:
             group = self._connected(connect, in_caller)
@@ -215,7 +222,7 @@ class Rendezvous:
             generation, who = 1 + self._mine.generation, "never came"
         else:
             missing = [rank for rank, seat in enumerate(seats) if seat.roster != self._mine.roster]
-            # A seat has the generation before the try; that of a connected member is one more.
+            # A seat holds the generation before the try. A connected member's generation is one more.
             generation = max(1 + seat.generation + (seat.step == _CONNECTED) for seat in seats)
             who = "came before, and not again"
         raise RuntimeError(
@@ -244,7 +251,7 @@ class Rendezvous:
             ) from error
 
     def _looks(self) -> Iterator[None]:
-        """Yield whenever the seats should be polled: often at first, since members often arrive together."""
+        """Yield whenever to poll the seats: often at first, because members often arrive together."""
         delay = _SHORTEST_DELAY
         while True:
             yield
@@ -256,7 +263,7 @@ def _roster(seats: list[Seat]) -> str:
     return hashlib.sha256(" ".join(seat.token for seat in seats).encode()).hexdigest()[:32]
 
 
-# Patterns of error messages of gloo and torch's stores, and the texts that replace them.
+# Patterns of error messages from gloo and torch's stores, and the texts that replace them.
 _REASONS = (
     (r"closed by peer|reset by peer|broken pipe|connection refused|pair closure|writev|readv",
      "the connection to another member is closed: its process has ended, or it has given this group up"),
@@ -268,7 +275,7 @@ _ORIGIN = re.compile(r"^(Gloo \w+ failed with )?(\[[^\]]*\.(cc|cpp|h):\d+\]\s*)?
 
 
 def plain_reason(error: BaseException) -> str:
-    """Return why an operation of a group failed, with plain text for known messages of backends."""
+    """Return the reason why a group's operation failed, with plain text for known backend messages."""
     first = next(iter(str(error).splitlines()), "") or type(error).__name__
     for pattern, words in _REASONS:
         if re.search(pattern, first, re.IGNORECASE):

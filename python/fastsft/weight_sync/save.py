@@ -1,4 +1,4 @@
-"""fsdp_save_state_dict, and the queue of an engine's saves: at most one runs, and one waits."""
+"""fsdp_save_state_dict, and the queue of an engine's saves, in which at most one save runs and one waits."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class SaveRun:
-    """A job that a coordinator either calls once on a thread or abandons; `done` gets the outcome.
+    """A save job for a coordinator, which either calls it once on a thread or abandons it.
 
-    after: end of the earlier save, for which rank 0 waits; until then, rank 0 may replace this job. Other
-    ranks wait for the decision of rank 0.
+    `done` gets the outcome. after: the end of the earlier save. Rank 0 waits for it, and may replace this job
+    until then. Other ranks wait for rank 0's decision.
     """
 
     def __init__(self, job: SaveJob, deadline_s: float, after: Future[None] | None) -> None:
@@ -51,7 +51,7 @@ class SaveRun:
             wait_for([self._after, self.done], self._deadline_s, FIRST_COMPLETED)
         with self._lock:
             if self.done.done():
-                self.done.result()  # raises, as the job was replaced or abandoned
+                self.done.result()  # raises an error, because the job was replaced or abandoned
             self._began = True
         try:
             self._job.run()
@@ -61,7 +61,7 @@ class SaveRun:
         self.done.set_result(None)
 
     def abandon(self, error: BaseException) -> None:
-        """End the job with `error`, unless it has begun; a later call of it raises `error`."""
+        """End the job with `error`, unless it has begun. A later call raises `error`."""
         with self._lock:
             if self._began or self.done.done():
                 return
@@ -69,9 +69,9 @@ class SaveRun:
         self._job.abandon(f"{type(error).__name__}: {error}")
 
     def replace(self, step: int) -> bool:
-        """Replace the job by a save of `step`, unless it has begun. Return whether it was replaced.
+        """Replace the job by a save for `step`, unless it has begun. Return True if it was replaced.
 
-        Rank 0 decides, and other ranks wait here for its decision, so that all return the same.
+        Rank 0 decides. Other ranks wait here for the decision, so that all ranks return the same.
         """
         if not self._job.leads:
             return self._job.was_replaced(self._deadline_s)
@@ -83,7 +83,10 @@ class SaveRun:
 
 @dataclass
 class Slot:
-    """Host buffers, and the save that reads them. name: name of the save for the coordinator."""
+    """Host buffers, and the save that reads them.
+
+    name: the save's name for the coordinator.
+    """
 
     name: str
     staging: Staging = field(default_factory=Staging)
@@ -93,9 +96,9 @@ class Slot:
         return self.run is not None and not self.run.done.done()
 
     def finish(self, deadline_s: float) -> BaseException | None:
-        """Wait for the slot's save, and return its error, if any.
+        """Wait for the save in this slot, and return its error, if any.
 
-        If the save does not end in time, it keeps its buffers, and the slot gets new ones for later saves.
+        If the save does not end in time, it keeps its buffers, and the slot gets new buffers for later saves.
         """
         try:
             failure = None if self.run is None else self.run.done.exception(deadline_s)
@@ -105,23 +108,24 @@ class Slot:
                 f"the save before this one has not ended for {deadline_s:g} seconds: its thread never ran, "
                 "or its disk is stuck"
             )
-        self.run = None  # not earlier: if the wait is interrupted, the save still reads its buffers
+        self.run = None  # not earlier, because an interrupted wait leaves a save that still reads its buffers
         return None if isinstance(failure, ReplacedError) else failure
 
 
 class SaveQueue:
-    """Two slots for saves; the second is used only with `replace_pending`."""
+    """Two slots for saves. The second slot is used only with `replace_pending`."""
 
     def __init__(self) -> None:
-        self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]  # older save first
+        # The older save's slot comes first.
+        self._slots = [Slot("model_state_dict"), Slot("model_state_dict_next")]
 
     def free(self, deadline_s: float) -> tuple[Slot, BaseException | None]:
-        """Wait for all saves. Return a free slot, and the error of an earlier save, if any."""
+        """Wait for all saves. Return a free slot, and an earlier save's error, if any."""
         failures = [slot.finish(deadline_s) for slot in self._slots]
         return self._slots[0], next((failure for failure in failures if failure is not None), None)
 
     def replacing(self, step: int, deadline_s: float) -> tuple[Slot, BaseException | None]:
-        """Return a slot for a new save, and the error of the slot's earlier save, if any.
+        """Return a slot for a new save, and the slot's earlier error, if any.
 
         Waits only if one save runs and the save behind it cannot be replaced.
         """
@@ -136,7 +140,7 @@ class SaveQueue:
         return reused, failure
 
     def other(self, slot: Slot) -> Future[None] | None:
-        """Return the future of the other slot's save; None unless it is in flight."""
+        """Return the future for the other slot's save; None unless that save is in flight."""
         (other,) = (candidate for candidate in self._slots if candidate is not slot)
         return other.run.done if other.run is not None and other.busy() else None
 
@@ -153,13 +157,13 @@ class SaveTicket:
     _done: Future[None]
 
     def done(self) -> bool:
-        """True if the save has ended, with or without success."""
+        """Return True if the save has ended, with or without success."""
         return self._done.done()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the step is durable on all ranks.
 
-        RuntimeError if the save has failed; TimeoutError after `timeout` seconds.
+        RuntimeError if the save has failed. TimeoutError after `timeout` seconds.
         """
         self._done.result(timeout)
 
@@ -178,28 +182,32 @@ def fsdp_save_state_dict(
 ) -> SaveTicket | None:
     """Save the current sharded weights of `engine.module` to `local_path`. Collective.
 
-    The weights have been copied when this returns, so training may go on. Every rank writes in the
-    background; rank 0 writes through `coordinator.save_async`, which notifies the monitor when all ranks'
-    files are durable. local_path: None: nothing is saved.
+    The weights have been copied when this function returns, so training may continue. Every rank writes in
+    the background. Rank 0 writes through `coordinator.save_async`, which notifies the monitor when all ranks'
+    files are durable.
+    local_path: None to save nothing.
+    logger: None for this module's logger.
+    format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native" (a
+    safetensors file for each rank).
+    save_dtype: dtype for saved parameters; None keeps each tensor's dtype.
+    deadline_s: seconds after which the save fails if a rank is silent, and after which an earlier save is
+    given up.
+    replace_pending: True to return without waiting for a running save. The new save waits in the background.
+    Until it begins, a later call may replace it, and its ticket then raises ReplacedError. This needs host
+    memory for a second copy, and fastsft's coordinator.
 
-    format: "verl_pt" (DTensor shards for veRL and Trinity), "hf" (one model.safetensors) or "native" (one
-    safetensors file per rank). logger: None: this module's logger. save_dtype: dtype of saved parameters;
-    None keeps each tensor's own. deadline_s: seconds after which the save fails if a rank is silent, and
-    after which an earlier save is given up. If the copy needs a gather (FSDP1, fastsft's engine, DTensors
-    whose rows are not sharded over all ranks), ranks first agree that all can begin, or all raise the error.
-    The error of a failed save is raised by `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the
-    next call, after the new save has begun. replace_pending: do not wait for a running save; the new save
-    waits in the background, and a later call may replace it until it begins, in which case its ticket raises
-    ReplacedError. This needs host memory for a second copy, and fastsft's coordinator. Contract:
-    docs/spec/weight_sync.md, sections 1.1 and 4.2.
+    If the copy needs a gather (FSDP1, fastsft's engine, DTensors whose rows are not sharded over all ranks),
+    the ranks first agree that all can begin, or all raise the error. A failed save's error is raised by
+    `SaveTicket.wait`, by `coordinator.wait_all`, or at the end of the next call, after the new save has
+    begun. Contract: docs/spec/weight_sync.md, sections 1.1 and 4.2.
     """
     if local_path is None:
         skip("save")
         skip(_GATHERING)
         return None
     rank, world_size = ranks_of(engine)
-    # Made before anything that can fail on one rank only, so that failures are reported and ranks count
-    # alike.
+    # Made before any work that may fail on a single rank, so that failures are reported, and all ranks count
+    # the same saves.
     exchange = StoreExchange("save", KINDS, rank, world_size, deadline_s)
     try:
         with TransferAgreement(engine, _GATHERING, f"saving step {global_step}", deadline_s) as opening:
@@ -235,7 +243,7 @@ def fsdp_save_state_dict(
 
 
 def _check_coordinator(coordinator: object, rank: int) -> None:
-    """Raise ValueError on rank 0 if it has no coordinator; other ranks need none."""
+    """Raise ValueError on rank 0 if there is no coordinator; other ranks need none."""
     if rank == 0 and not hasattr(coordinator, "save_async"):
         raise ValueError(
             "fsdp_save_state_dict: coordinator: expected a CheckpointCoordinator, or another object with "
@@ -274,13 +282,13 @@ def _dispatch(run: SaveRun, name: str, coordinator: Coordinator, rank: int, step
         try:
             coordinator.save_async(name, run, step, is_state_dict=True)
         except BaseException as error:
-            if hasattr(coordinator, "attach"):  # fastsft's own coordinator: it has begun or abandoned the run
+            if hasattr(coordinator, "attach"):  # fastsft's own coordinator has begun or abandoned the run
                 raise
             run.abandon(error)
             raise_once(error)
     elif hasattr(coordinator, "attach"):
         coordinator.attach(name, run)
-    else:  # Trinity's coordinator exists on rank 0 only
+    else:  # Trinity's coordinator exists only on rank 0
         threading.Thread(target=_quietly, args=(run,), name=f"save-{name}").start()
 
 

@@ -1,4 +1,6 @@
-"""One save of weights: every rank writes its files, and rank 0 commits them with a manifest, written last."""
+"""One save of weights: every rank writes its files, and rank 0 commits them by a manifest, which comes
+last.
+"""
 
 from __future__ import annotations
 
@@ -35,23 +37,24 @@ from fastsft.weight_sync.layout import MANIFEST, REPLACED_MANIFEST, problems, so
 from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.tensor_stream import Snapshot
 
-KINDS = {  # kinds of posts about one save, each with the phrase for a rank that waits for it
+KINDS = {  # kinds of posts about a save, each with the phrase for a rank that waits for it
     "tag": "waiting for rank 0 to begin", "written": "waiting for what ranks wrote",
     "decision": "waiting for rank 0's decision", "renamed": "waiting for ranks that rename",
     "done": "waiting for rank 0's manifest",
 }  # fmt: skip
 _FSDP_CONFIG = "fsdp_config.json"
-_INDEX = "model.safetensors.index.json"  # left by an earlier model directory, it would misdirect loaders
+_INDEX = "model.safetensors.index.json"  # if an earlier model left this file, it would misdirect loaders
 _LOGGER = logging.getLogger(__name__)
 
 
 class SaveJob:
-    """One rank's share of a save; `run` is called on a background thread of every rank.
+    """One rank's work for a save. `run` is called on a background thread on every rank.
 
-    Files are written under temporary names. Rank 0 waits for the reports of all ranks, removes the manifest
-    of an earlier save, lets all ranks rename their files, and then writes the manifest. After any error there
-    is no manifest and no temporary file, and every rank raises the reason of the first failed rank. error:
-    message about a fault of the snapshot, or None. small_files: on rank 0, files for `huggingface/`.
+    Files are written under temporary names. Rank 0 waits for all ranks' reports, removes an earlier save's
+    manifest, lets all ranks rename their files, and then writes the manifest. After any error there
+    is neither a manifest nor a temporary file, and every rank raises the first failed rank's error.
+    error: message about a fault in the snapshot, or None.
+    small_files: on rank 0, the files for the folder `huggingface`.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class SaveJob:
         self._names: list[str] = []  # final names of the files that this rank renames
         self._tag = ""
         self._same_plan = True
-        self._replaced: Future[bool] = Future()  # True if rank 0 has replaced this save
+        self._replaced: Future[bool] = Future()  # result True if rank 0 has replaced this save
         self._what = f"step {snapshot.step} to {directory}"
 
     def run(self) -> None:
@@ -100,13 +103,19 @@ class SaveJob:
         return self._snapshot.rank == 0
 
     def replace(self, step: int) -> ReplacedError:
-        """Tell the other ranks that `step` replaces this save. Called on rank 0 instead of `run`."""
+        """Tell the other ranks that a save for `step` replaces this save.
+
+        Called on rank 0 instead of `run`.
+        """
         self._posts.post("tag", replaced=step)
         self._posts.leave()
         return self._replaced_by(step)
 
     def was_replaced(self, deadline_s: float) -> bool:
-        """Wait on another rank for rank 0's decision; True if replaced. RuntimeError after `deadline_s`."""
+        """Wait, on a rank above 0, for rank 0's decision. Return True if rank 0 has replaced the save.
+
+        RuntimeError after `deadline_s` seconds.
+        """
         try:
             return self._replaced.result(deadline_s)
         except TimeoutError as error:
@@ -148,7 +157,10 @@ class SaveJob:
             self._posts.post("written", error=str(error))
 
     def _begin(self) -> None:
-        """Lock the directory and post the facts of the save on rank 0; compare them on other ranks."""
+        """On rank 0, lock the directory and post the facts about the save.
+
+        On other ranks, compare the facts.
+        """
         mine = {"step": self._snapshot.step, "format": self._format.name}
         if self.leads:
             self._commit.lock()
@@ -238,18 +250,24 @@ class SaveJob:
             raise RuntimeError(why) from error
 
     def _remove_temporary(self) -> None:
-        """Remove all temporary files of a failed save, on every rank, as late ranks may write more."""
+        """Remove a failed save's temporary files.
+
+        Every rank does so, because late ranks may write more files.
+        """
         if self._tag:
             for path in temporary_files(self._directory, self._tag):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
         for folder in {(self._directory / name).parent for name in self._names} - {self._directory}:
-            with contextlib.suppress(OSError):  # fails if the folder has files of an earlier save
+            with contextlib.suppress(OSError):  # fails if the folder has an earlier save's files
                 folder.rmdir()
 
 
 def tell_failure(exchange: StoreExchange, rank: int, why: str) -> None:
-    """Tell the other ranks, whatever post they wait for, that this rank will not write. why: the reason."""
+    """Tell the other ranks that this rank will not write, whichever post they wait for.
+
+    why: the reason.
+    """
     for kind in ("tag", "decision") if rank == 0 else ():
         exchange.post(kind, error=f"rank 0 failed: {why}")
     exchange.post("written", error=why)
@@ -257,7 +275,7 @@ def tell_failure(exchange: StoreExchange, rank: int, why: str) -> None:
 
 
 def _check_there(directory: Path, temporary: str, file: _C.FileDigest, world_size: int) -> None:
-    """Raise RuntimeError unless this rank sees a file that another rank has written, with its size."""
+    """Raise RuntimeError unless this rank sees a file that another rank has written, in its full size."""
     try:
         status = os.lstat(directory / temporary)
     except FileNotFoundError:
@@ -283,7 +301,7 @@ class Commit:
         self._lock: _C.RunLock | None = None
 
     def lock(self) -> None:
-        """Lock the directory against other saves. ValueError, with the other save, if one holds the lock."""
+        """Lock the directory against other saves. ValueError, naming the other save, if it holds the lock."""
         check_free(self._directory, (MANIFEST, REPLACED_MANIFEST))
         try:
             self._lock = _C.RunLock(
@@ -293,7 +311,7 @@ class Commit:
             _LOGGER.warning("%s; two saves into this directory at once would not be noticed", error)
 
     def close(self) -> None:
-        """Release the lock; a second call does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -301,8 +319,8 @@ class Commit:
     def stage(self, tag: str, snapshot: Snapshot, files: list[_C.FileDigest]) -> None:
         """Write the manifest durably under a temporary name, so that the commit needs no more disk space.
 
-        The old manifest is removed, so that from here on readers and monitors see an incomplete step.
-        RuntimeError unless rank 0 sees the files of all ranks.
+        The old manifest is removed. From then on, readers and monitors see an incomplete step. RuntimeError
+        unless rank 0 sees all ranks' files.
         """
         check_free(self._directory, [MANIFEST, REPLACED_MANIFEST, *(file.name for file in files)])
         for file in files:
@@ -317,15 +335,15 @@ class Commit:
         path = self._directory / MANIFEST
         if not path.exists():
             return
-        with contextlib.suppress(ValueError):  # the list of a damaged manifest is not reliable
+        with contextlib.suppress(ValueError):  # the list in a damaged manifest is not reliable
             self._before = [file.name for file in _C.read_manifest(str(self._directory)).files]
         os.replace(path, self._directory / REPLACED_MANIFEST)
         _C.sync_directory(str(self._directory))
 
     def publish_manifest(self) -> None:
-        """Rename the manifest into place, which completes the step.
+        """Rename the manifest to its final name, which completes the step.
 
-        RuntimeError if readers would refuse it.
+        If readers would refuse the step, remove the manifest and raise RuntimeError.
         """
         self._remove_outdated()
         os.replace(self._staged, self._directory / MANIFEST)
@@ -337,10 +355,13 @@ class Commit:
         removed((self._directory / REPLACED_MANIFEST).unlink, self._directory / REPLACED_MANIFEST)
 
     def _remove_outdated(self) -> None:
-        """Remove files that loaders could mistake for this save; files of other programs are renamed."""
+        """Remove earlier saves' files that loaders could take for this save's.
+
+        Other programs' files are renamed instead.
+        """
         there = [path.name for path in self._directory.iterdir() if path.is_file()]
         weights = [name for name in there if any(form.recognises([name]) for form in FORMATS.values())]
-        begun = [name for name in there if name.startswith(TEMPORARY)]  # left by others
+        begun = [name for name in there if name.startswith(TEMPORARY)]  # left by other saves
         ours = {*self._before, *begun} - self._names - {self._staged.name}
         for name in ours:
             removed(functools.partial(remove_file, self._directory, name), self._directory / name)
@@ -348,7 +369,10 @@ class Commit:
             removed(functools.partial(self._move_aside, name), self._directory / name)
 
     def _move_aside(self, name: str) -> None:
-        """Rename a file that no manifest lists; a save may have been killed between its renames."""
+        """Rename a weight file that is in no manifest to `<name>.aside`.
+
+        It may belong to another program, or to a save that was killed while it renamed its files.
+        """
         targets = (f"{name}.aside{number}" for number in ("", *(f"-{count}" for count in range(2, 1000))))
         target = next(candidate for candidate in targets if not (self._directory / candidate).exists())
         os.rename(self._directory / name, self._directory / target)

@@ -1,4 +1,4 @@
-"""The interface of sources of weights, and the rules for tied tensors."""
+"""The interface for weight sources, and the rules for tied tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Load = Callable[[list[Named]], None]
 
 @dataclass(frozen=True)
 class Described:
-    """The description of a tensor. Names with equal `identity` share one tensor."""
+    """The description of a tensor. Names with equal `identity` refer to the same tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Rows:
-    """A rank's part of a tensor: rows from `begin` on if it is sharded, else the whole tensor."""
+    """A rank's part of a tensor: the rows from `begin` on if it is sharded, else the whole tensor."""
 
     name: str
     tensor: torch.Tensor
@@ -38,14 +38,14 @@ class Rows:
 
 
 class BroadcastSource(ABC):
-    """A source that describes the weights of an engine, and yields whole tensors.
+    """A source that describes an engine's weights and yields whole tensors.
 
     Its methods are collective.
     """
 
     config: object = None  # the model's Hugging Face configuration, if it has one
-    chooses_tensors = False  # True: the engine chooses what is sent, including buffers
-    lends_memory = False  # True: a unit's tensors are invalid once the next unit is requested
+    chooses_tensors = False  # True if the engine chooses the tensors to send, including buffers
+    lends_memory = False  # True if a unit's tensors are invalid when the next unit is requested
 
     def __init__(self, engine: Engine) -> None:
         import torch.distributed as dist
@@ -64,20 +64,20 @@ class BroadcastSource(ABC):
 
     @abstractmethod
     def whole(self) -> Iterator[list[Named]]:
-        """Yield the whole tensors on every rank, unit by unit; they are valid until the next unit."""
+        """Yield the whole tensors on every rank, unit by unit. They are valid until the next unit."""
 
     @abstractmethod
     def rows(self) -> Iterator[Rows]:
-        """Yield this rank's rows of every tensor, as `torch.chunk` divides them. Collective.
+        """Yield this rank's rows in every tensor, as `torch.chunk` divides them. Collective.
 
-        The rows may be views of live weights.
+        The rows may be views into live weights.
         """
 
     def plan(self, dtype: torch.dtype | None = None, *, buffers: bool = True) -> SyncPlan:
-        """Return the plan of a transfer.
+        """Return a transfer's plan.
 
-        dtype: dtype of parameters; None: each tensor's own, which buffers always keep. If the configuration
-        ties tensors, each is sent once, and the further names are in the plan's `tied`.
+        dtype: the parameters' dtype; None keeps each tensor's dtype. Buffers always keep their dtypes. If the
+        configuration ties tensors, the tensor is sent once, and the further names are in the plan's `tied`.
         """
         everything = buffers or self.chooses_tensors
         key = (dtype, everything)
@@ -95,19 +95,22 @@ class BroadcastSource(ABC):
             self._plans.clear()
 
     def take_changes(self) -> bool:
-        """Load weights that a script has changed outside the engine; return True if any. Collective.
+        """Load weights that a script has changed outside the engine; return True if there were any.
 
-        Called before a transfer, once ranks have met. ValueError on every rank if a change cannot be loaded.
+        Collective.
+
+        Called before a transfer, after the ranks have met. ValueError on every rank if a change cannot be
+        loaded.
         """
         return False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Read the state dict only once while the block runs, in which the module must not change."""
+        """Read the state dict only once in this context. The module must not change in the context."""
         yield
 
     def names(self) -> Collection[str]:
-        """Return the names of all tensors described for the plan, including tensors that are not sent."""
+        """Return all tensor names that were described for the plan, even if they are not sent."""
         self._resolved()
         return {tensor.name for tensor in self._described}
 
@@ -117,12 +120,12 @@ class BroadcastSource(ABC):
         return torch.device("cuda", torch.cuda.current_device()) if name == "nccl" else "cpu"
 
     def sent_twice(self) -> dict[str, str]:
-        """Return name -> owner of tensors that the configuration ties, but the module holds separately."""
+        """Map name to owner for tensors that the configuration ties, but that the module holds separately."""
         self._resolved()
         return self._ties
 
     def _resolved(self) -> tuple[list[Described], dict[str, str]]:
-        """Return the tensors to send, and name -> owner of tied names; cached."""
+        """Return the tensors to send, and a map from tied name to owner, both cached."""
         if self._resolution is None:
             self._described = self.describe()
             self._resolution = self._resolve(self._described)
@@ -145,7 +148,7 @@ class BroadcastSource(ABC):
         return kept, tied
 
     def _tied_by_configuration(self, described: list[Described]) -> dict[str, str]:
-        """Return name -> owner of tensors that the model's class ties, but the module holds separately."""
+        """Map name to owner for tensors that the model's class ties, but that the module holds separately."""
         if ties_words(self.config) is not True:
             return {}
         known = {tensor.name: tensor.identity for tensor in described}
@@ -156,43 +159,45 @@ class BroadcastSource(ABC):
         }
 
     def declared_ties(self) -> dict[str, str]:
-        """Return tied name -> owner, as the model's class declares them."""
+        """Map tied name to owner, as the model's class declares the ties."""
         return {}
 
 
 class WeightSource(BroadcastSource):
-    """A source that always yields the state dict, as saves need, whatever the engine sends in broadcasts."""
+    """A source that always yields the state dict, as saves need it, even if broadcasts send other tensors."""
 
     def model_texts(self, dtype: torch.dtype | None) -> dict[str, str]:
-        """Return texts, by file name, that describe a model saved in `dtype`; {} if `config` does so."""
+        """Return texts that describe a model saved in `dtype`, by file name; empty if `config`
+        describes it.
+        """
         return {}
 
     def gathers(self) -> bool:
-        """True if `rows` is collective; the same on all ranks."""
+        """Return True if `rows` is collective. The result is the same on all ranks."""
         return self.world_size > 1
 
 
 def weights_of(engine: Engine) -> object:
-    """Return the current module of an engine, or the C++ engine of a FastsftEngine."""
+    """Return an engine's current module, or a FastsftEngine's C++ engine."""
     return engine.native_engine if hasattr(engine, "native_engine") else engine.module
 
 
 def ties_words(config: object) -> bool | None:
-    """Return `tie_word_embeddings` of a configuration; None if it is missing."""
+    """Return a configuration's `tie_word_embeddings`; None if it is missing."""
     value = config.get("tie_word_embeddings") if isinstance(config, dict) else None
     value = getattr(config, "tie_word_embeddings", value)
     return None if value is None else bool(value)
 
 
 def chunk_of(shape: Sequence[int], rank: int, world_size: int) -> tuple[int, int]:
-    """Return (begin, end) of the rows that `torch.chunk` assigns to a rank; they may be empty."""
+    """Return (begin, end) of the rows that `torch.chunk` assigns to a rank. There may be none."""
     rows = -(-shape[0] // world_size)
     begin = min(rank * rows, shape[0])
     return begin, min(begin + rows, shape[0])
 
 
 def rows_of_whole(name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, world_size: int) -> Rows:
-    """Return this rank's rows of a whole tensor; buffers and scalars are not sharded, and stay whole."""
+    """Return this rank's rows in a whole tensor. Buffers and scalars are not sharded, and stay whole."""
     if is_buffer or tensor.dim() == 0:
         return Rows(name, tensor, 0, False)
     begin, end = chunk_of(tensor.shape, rank, world_size)
@@ -200,10 +205,14 @@ def rows_of_whole(name: str, tensor: torch.Tensor, is_buffer: bool, rank: int, w
 
 
 class TieCheck:
-    """Compares tied tensors during a gather, because only one of them is sent. pairs: tied name -> owner."""
+    """Compares tied tensors during a gather, because only one of them is sent.
+
+    pairs: maps tied name to owner.
+    """
 
     def __init__(self, pairs: dict[str, str]) -> None:
-        self._partners: dict[str, list[tuple[str, str]]] = {}  # name -> (tied, owner) pairs with this name
+        # Maps name to the pairs (tied, owner) that contain it.
+        self._partners: dict[str, list[tuple[str, str]]] = {}
         for tied, owner in pairs.items():
             for name in (tied, owner):
                 self._partners.setdefault(name, []).append((tied, owner))
@@ -216,7 +225,7 @@ class TieCheck:
         return self._partners.keys()
 
     def see(self, name: str, tensor: torch.Tensor) -> None:
-        """Compare a tensor. Called for all tensors of `names`, in any order; other names are ignored."""
+        """Compare a tensor. Called for all tensors in `names`, in any order; other names are ignored."""
         for tied, owner in self._partners.get(name, ()):
             other = owner if name == tied else tied
             if other not in self._held:
@@ -234,7 +243,7 @@ class TieCheck:
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """True if two tensors are equal, or have the same bits, so that NaN equals itself."""
+    """Return True if two tensors are equal or have the same bits, so that NaN equals itself."""
     if torch.equal(first, second):
         return True
     if (first.shape, first.dtype) != (second.shape, second.dtype):

@@ -1,4 +1,4 @@
-"""The tensors of a source in a plan's order: whole, as this rank's rows, or copied to the host."""
+"""Streams a source's tensors in a plan's order: whole, as this rank's rows, or copied to the host."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from fastsft.weight_sync.plan import SyncPlan
 from fastsft.weight_sync.source import BroadcastSource, Load, Named, Rows, TieCheck, WeightSource, chunk_of
 
 _WIDER = (torch.float32, torch.float64, torch.bfloat16)
-_HALF_ENDS = 65520.0  # float16 rounds to infinity from here on
+_HALF_ENDS = 65520.0  # smallest value that float16 rounds to infinity
 
 
 def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | None:
-    """Return a message about finite values of `tensor` that overflow in `dtype`, if float16; else None."""
+    """Return a message if finite values in `tensor` would overflow in `dtype`; else None.
+
+    Only float16 is checked.
+    """
     if dtype != torch.float16 or tensor.dtype not in _WIDER or not tensor.numel():
         return None
     low, high = torch.aminmax(tensor.detach())
@@ -33,10 +36,11 @@ def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | No
 
 
 class RowShard:
-    """The rows of the tensors of a plan that one rank sends, as `torch.chunk` divides them.
+    """The rows in a plan's tensors that one rank sends, as `torch.chunk` divides them.
 
-    Rank 0 also sends scalars and empty tensors. self.plan: the plan of the rows, under the tensors' names.
-    begins: first row of each tensor, by name; None for a tensor that is sent whole.
+    Rank 0 also sends scalars and empty tensors. plan (attribute): the plan of the rows, under the tensors'
+    names.
+    begins: each tensor's first row, by name; None for a tensor that is sent whole.
     """
 
     def __init__(self, plan: SyncPlan, rank: int, world_size: int) -> None:
@@ -56,7 +60,7 @@ class RowShard:
         self._rows = {name: shape[0] for name, _, shape in parts if shape}
 
     def units(self, rows: Iterable[Rows]) -> Iterator[list[Named]]:
-        """Yield this rank's rows of the parts that a source yields, which may be whole tensors."""
+        """Yield this rank's rows from the parts that a source yields, which may be whole tensors."""
         for part in rows:
             if part.name not in self.begins:
                 continue
@@ -68,7 +72,7 @@ class RowShard:
 
 
 class ShardAssembler:
-    """Joins the rows of tensors that arrive from several ranks. Thread-safe.
+    """Joins rows that arrive from several ranks to whole tensors. Thread-safe.
 
     load: called with finished tensors, by one thread at a time.
     """
@@ -81,7 +85,10 @@ class ShardAssembler:
         self._lock = threading.Lock()
 
     def loader(self, share: RowShard) -> Load:
-        """Return a function that accepts the rows of the rank with this `share`."""
+        """Return a function that takes one rank's rows, and joins them with other ranks' rows.
+
+        share: describes that rank's rows.
+        """
 
         def load(parts: list[tuple[str, torch.Tensor]]) -> None:
             with self._lock:
@@ -106,10 +113,10 @@ class ShardAssembler:
 
 
 class TensorStream:
-    """A stream of the tensors of a plan, gathered unit by unit. Collective.
+    """A plan's tensors as a stream, gathered unit by unit. Collective.
 
     A rank that stops early must call `drain`, because other ranks wait in the gathers. share: this rank's
-    rows of `plan`, to stream instead of whole tensors.
+    rows of `plan`, to stream them instead of whole tensors.
     """
 
     def __init__(self, source: BroadcastSource, plan: SyncPlan, share: RowShard | None = None) -> None:
@@ -123,9 +130,9 @@ class TensorStream:
         self._window: list[torch.Tensor] = []
 
     def take(self, first: int, last: int) -> list[torch.Tensor]:
-        """Return the tensors with numbers `first` to `last` of the plan; release earlier tensors.
+        """Return the tensors with numbers `first` to `last` of the plan, and release earlier tensors.
 
-        RuntimeError if the model no longer yields the planned tensors; ValueError for values that overflow in
+        RuntimeError if the model no longer yields the planned tensors. ValueError for values that overflow in
         the planned dtype.
         """
         self._give_up(first)
@@ -134,7 +141,7 @@ class TensorStream:
             if unit is None:
                 raise RuntimeError(f"tensor {self._names[last]} of the plan is gone; make a new plan")
             self._append(unit)
-            self._give_up(first)  # also empty tensors between buckets, which are never taken
+            self._give_up(first)  # also releases empty tensors between buckets, which are never taken
         return self._window[: last - first + 1]
 
     def _give_up(self, first: int) -> None:
@@ -174,7 +181,10 @@ class TensorStream:
 
 
 def drained(stream: TensorStream, error: BaseException | None) -> BaseException | None:
-    """Drain the stream, as other ranks wait in its gathers. Return `error`, or else an error of the drain."""
+    """Drain the stream, because other ranks wait in its gathers.
+
+    Return `error`; if it is None, return the drain's error, if any.
+    """
     try:
         stream.drain()
     except Exception as failure:
@@ -184,7 +194,10 @@ def drained(stream: TensorStream, error: BaseException | None) -> BaseException 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One rank's part of a save. parts: rows or whole tensors, by their number in the plan."""
+    """One rank's part of a save.
+
+    parts: rows or whole tensors, by number in the plan.
+    """
 
     rank: int
     world_size: int
@@ -194,15 +207,15 @@ class Snapshot:
 
 
 class Staging:
-    """Host memory for one snapshot, which the next `take` overwrites."""
+    """Host memory for one snapshot. The next `take` overwrites it."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, torch.Tensor] = {}
 
     def take(self, source: WeightSource, dtype: torch.dtype | None, step: int) -> tuple[Snapshot, str | None]:
-        """Copy the rows of this rank, and return the snapshot and an error message or None. Collective.
+        """Copy this rank's rows. Return the snapshot, and an error message or None. Collective.
 
-        A rank with an error takes part in all collectives nevertheless.
+        A rank with an error still takes part in all collectives.
         """
         plan = source.plan(dtype)
         index = {name: number for number, name in enumerate(plan.names)}
@@ -217,7 +230,10 @@ class Staging:
     def _copy(
         self, rows: Iterable[Rows], plan: SyncPlan, index: dict[str, int], check: TieCheck, lost: list[str]
     ) -> dict[int, Rows]:
-        """Copy `rows` into the buffers. lost: gets messages about values that overflow in their dtype."""
+        """Copy `rows` into the buffers.
+
+        lost: list to which messages about values that overflow in their dtype are added.
+        """
         parts, on_device = {}, False
         for row in rows:
             check.see(row.name, row.tensor)

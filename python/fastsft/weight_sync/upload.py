@@ -1,4 +1,4 @@
-"""Upload of whole weights to a Synchronizer, through memory."""
+"""Uploads whole weights to a Synchronizer, through memory."""
 
 from __future__ import annotations
 
@@ -40,17 +40,19 @@ def fsdp_upload_state_dict(
 ) -> None:
     """Send the whole weights of `engine.module` to `synchronizer`, as version `global_step`. Collective.
 
+    Returns when the synchronizer has answered rank 0, and all ranks have made the call.
     synchronizer: a Ray actor handle or another object. If it has `set_packed_model_state_dict`, as fastsft's
-    Synchronizer has, this is called with a plan and byte arrays of at most `bucket_bytes` or one tensor each;
-    else `set_model_state_dict(dict of CPU tensors, step)` is called. Returns once the synchronizer has
-    answered rank 0, and all ranks have made the call. global_step: 0: nothing is sent.
+    Synchronizer has, this method is called with a plan and byte arrays of at most `bucket_bytes` or one
+    tensor each. Otherwise, `set_model_state_dict(dict of CPU tensors, step)` is called.
+    global_step: 0 to send nothing.
+    logger: None for this module's logger.
+    save_dtype: dtype for sent parameters; None keeps each tensor's dtype.
+    deadline_s: seconds that rank 0 waits for the answer, and that ranks first wait for each other. A method
+    in this process that has not answered by then continues on its own thread.
 
-    logger: None: this module's logger. save_dtype: dtype of sent parameters; None keeps each tensor's own.
-    deadline_s: seconds that rank 0 waits for the answer, and that ranks first wait for each other; a method
-    of this process that has not answered by then goes on in its own thread. ValueError if the step is not
-    above the last step, or if ranks have different steps or models, with the first difference; RuntimeError
-    (or ValueError, if that was the failure) on every rank if any rank fails. Contract:
-    docs/spec/weight_sync.md, sections 1.2 and 4.3.
+    ValueError if the step is not above the last step, or if ranks have different steps or models, with the
+    first difference. RuntimeError (or ValueError, if that was the failure) on every rank if any rank fails.
+    Contract: docs/spec/weight_sync.md, sections 1.2 and 4.3.
     """
     if global_step == 0:
         skip("upload")
@@ -106,7 +108,7 @@ def _send(stream: TensorStream, plan: SyncPlan, receiving: _Receiving, bucket_by
         name, weights = PACKED_CALL, (plan.to_json(), bucket_bytes, _packed(stream, plan, bucket_bytes))
     else:
         weights = (_whole(stream, plan),)
-    stream.drain()  # finds tied tensors that differ, before anything is sent
+    stream.drain()  # finds tied tensors that differ, before any tensor is sent
     receiving.call(name, *weights)
 
 
@@ -130,7 +132,7 @@ def _packed(stream: TensorStream, plan: SyncPlan, bucket_bytes: int) -> list[npt
 
 
 def _check_capacity(synchronizer: object, needed: int) -> None:
-    """Raise RuntimeError if Ray's object store is too small for the weights; it would spill or hang."""
+    """Raise RuntimeError if Ray's object store is too small for the weights: Ray would spill or hang."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized() or not remote.is_actor(synchronizer):
         return
@@ -143,7 +145,7 @@ def _check_capacity(synchronizer: object, needed: int) -> None:
 
 
 class Synchronizer:
-    """Receives weights from `fsdp_upload_state_dict`, and returns them to readers; Trinity's interface.
+    """Receives weights from `fsdp_upload_state_dict` and returns them to readers, with Trinity's interface.
 
     Make it a Ray actor with `ray.remote(Synchronizer).options(max_concurrency=8).remote()`, so that readers
     can wait while a trainer uploads.
@@ -163,10 +165,10 @@ class Synchronizer:
     def set_packed_model_state_dict(
         self, plan: str, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]], trainer_step: int
     ) -> None:
-        """Store packed tensors as views of `buffers`.
+        """Store packed tensors, as views into `buffers`.
 
-        plan: text of SyncPlan.to_json. buffers: uint8 arrays of the tensors' bytes. ValueError if the arrays
-        do not match the plan, or `trainer_step` is not above the stored version.
+        plan: text from SyncPlan.to_json. buffers: uint8 arrays with the tensors' bytes. ValueError if the
+        arrays do not match the plan, or if `trainer_step` is not above the stored version.
         """
         known = SyncPlan.from_json(plan)
         self._store(known, unpacked(known, bucket_bytes, buffers), trainer_step)
@@ -180,14 +182,14 @@ class Synchronizer:
         return {} if self._plan is None else self._plan.tied
 
     def get_model_state_dict(self) -> tuple[dict[str, torch.Tensor] | None, int]:
-        """Return the weights (None before the first upload), and their version."""
+        """Return the weights, or None before the first upload, and their version."""
         with self._changed:
             return self._state_dict, self.model_version
 
     def wait_new_model_state_dict(self, current_version: int, timeout: float | None = 600.0) -> int:
-        """Return the version once it is newer than `current_version`, or after `timeout` seconds.
+        """Wait for a version newer than `current_version`, at most `timeout` seconds. Return the version.
 
-        timeout: None: no limit.
+        timeout: None for no limit.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.model_version > current_version, timeout)
@@ -207,7 +209,10 @@ class Synchronizer:
 def unpacked(
     plan: SyncPlan, bucket_bytes: int, buffers: Sequence[npt.NDArray[np.uint8]]
 ) -> dict[str, torch.Tensor]:
-    """Return a plan's tensors as views of `buffers`, packed by `plan.native.tensor_batches(bucket_bytes)`."""
+    """Return a plan's tensors as views into `buffers`.
+
+    buffers: packed by `plan.native.tensor_batches(bucket_bytes)`.
+    """
     batches = plan.buckets("tensor_batches", bucket_bytes)
     sizes = [batch.bytes for batch in batches]
     if [len(buffer) for buffer in buffers] != sizes:

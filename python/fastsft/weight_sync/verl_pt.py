@@ -1,9 +1,9 @@
 """`model_world_size_<W>_rank_<r>.pt`: DTensors for veRL's merger (docs/spec/weight_sync.md, section 2.3).
 
-Every tensor is a DTensor on a mesh ("fsdp",) of W ranks. Parameters are sharded by rows, unpadded, and empty
-if a rank has no rows; buffers and scalars are replicated. The merger would misread a plain tensor: it would
-use that of rank 0 only, or repeat it. Files are read as data (`runtime/torch_archive.py`), without making a
-DTensor or a mesh.
+Every tensor is a DTensor on a mesh ("fsdp",) of W ranks. Parameters are sharded by rows, without padding, and
+empty if a rank has no rows. Buffers and scalars are replicated. There are no plain tensors, because the
+merger would use only rank 0's, or repeat it. Files are read as data (`runtime/torch_archive.py`), without
+making a DTensor or a mesh.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class _DTensor(Inert):
 
 
 class _Shard(Inert):
-    """A substitute for Shard. `dim`: the sharded dimension."""
+    """A substitute for Shard.
+
+    `dim`: the sharded dimension.
+    """
 
 
 class _Replicate(Inert):
@@ -47,16 +50,19 @@ class _Replicate(Inert):
 
 
 class Part:
-    """A rank's part of a tensor. rows: its values. dim: the sharded dimension; None if replicated."""
+    """A rank's part of a tensor.
+
+    rows: the part's values. dim: the sharded dimension; None if the tensor is replicated.
+    """
 
     def __init__(self, rows: torch.Tensor, dim: int | None) -> None:
         self.rows, self.dim = rows, dim
 
 
 def read_shard(path: Path) -> dict[str, Part]:
-    """Return the parts of a file by name.
+    """Return the parts in a file, by name.
 
-    ValueError, with the path, unless it is a dictionary of DTensors.
+    ValueError, with the path, unless the file holds a dictionary of DTensors.
     """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -70,7 +76,10 @@ def read_shard(path: Path) -> dict[str, Part]:
 
 
 def _find(name: str) -> object:
-    """Return the substitute for a class of torch.distributed, whose module depends on torch's version."""
+    """Return the substitute for a class in torch.distributed.
+
+    The class's module depends on torch's version.
+    """
     substitute = _CALLS.get(name)
     if substitute is None and name.startswith("torch.distributed."):
         substitute = _CLASSES.get(name.rpartition(".")[2])
@@ -78,7 +87,7 @@ def _find(name: str) -> object:
 
 
 def _part(_: object, kind: object, __: object, state: object) -> Part:
-    """Return the part of a DTensor from its pickled state, a dictionary or (attributes, slots)."""
+    """Return the part that a DTensor's pickled state describes: a dictionary, or (attributes, slots)."""
     if isinstance(state, tuple) and len(state) == 2:
         state = state[1]
     known = state if kind is _CLASSES["DTensor"] and isinstance(state, dict) else {}
@@ -110,7 +119,7 @@ _SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 class VerlPt:
-    """The format "verl_pt": one file of DTensor shards per rank."""
+    """The format "verl_pt": a file of DTensor shards for each rank."""
 
     name = "verl_pt"
 
@@ -139,7 +148,7 @@ class VerlPt:
 
 
 def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
-    """Return the files in order of rank. ValueError unless they are those of all ranks of one save."""
+    """Return the files in rank order. ValueError unless each rank of one save has a file."""
     by_rank = {(int(m[1]), int(m[2])): name for name in names if (m := _SHARD.fullmatch(name))}
     worlds = sorted({world for world, _ in by_rank})
     if len(worlds) > 1:
@@ -152,11 +161,14 @@ def _shards_of_one_save(directory: Path, names: list[str]) -> list[str]:
     return [by_rank[key] for key in sorted(by_rank)]
 
 
-_PIECE = 1 << 24  # bytes per piece, because a checksum needs a copy of its data
+_PIECE = 1 << 24  # bytes per piece; limited because the checksum needs a copy of the data
 
 
 class _Writer:
-    """A file object for torch.save. size, crc32c: size in bytes and checksum of the written data."""
+    """A file object for torch.save.
+
+    size, crc32c: size in bytes and checksum for the written data.
+    """
 
     def __init__(self, file: NewFile) -> None:
         self._file = file
@@ -192,7 +204,7 @@ def _save(state: Message, path: Path) -> _Writer:
 def _mesh(rank: int, world_size: int) -> DeviceMesh:
     from torch.distributed.device_mesh import DeviceMesh
 
-    # Without a backend, as nothing communicates; the reader needs no process group either.
+    # Without a backend, because nothing communicates. Reading needs no process group either.
     return DeviceMesh(
         "cpu", torch.arange(world_size), mesh_dim_names=("fsdp",), _init_backend=False, _rank=rank
     )

@@ -16,7 +16,7 @@ from fastsft.arguments.values import union_members
 from fastsft.runtime.regular_files import read_json, read_text
 
 _SCALAR_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
-_FILE_FIELDS = ("data_path", "eval_data_path")  # their values are file names, joined by commas
+_FILE_FIELDS = ("data_path", "eval_data_path")  # fields whose values are file names, joined by commas
 
 
 class Written(NamedTuple):
@@ -27,7 +27,7 @@ class Written(NamedTuple):
 
 
 def read_flag_file(path: str | Path) -> dict[str, Any]:
-    """Read a .yaml, .yml or .json file that contains one object; return its values by key.
+    """Read a .yaml, .yml or .json file that contains a single object; return its values by key.
 
     Numbers and dates in YAML become `Written`. ValueError if the file is missing or contains something else.
     """
@@ -64,7 +64,7 @@ def _read_yaml(text: str, path: str | Path) -> object:
         nodes = {loader.construct_object(name, deep=True): value for name, value in node.value}
         texts = {key: scalar.value for key, scalar in nodes.items() if scalar.tag in _SCALAR_TAGS}
         return content | {key: Written(content[key], text) for key, text in texts.items()}
-    # ValueError: 2026-13-01 looks like a date
+    # PyYAML raises ValueError for an impossible date, such as 2026-13-01.
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"--config: {path} is not YAML: {error}") from None
 
@@ -152,7 +152,7 @@ def _as_word(value: object, field: str) -> str | None:
     """Return a number, a date or listed files as a command-line word; None for other values."""
     if isinstance(value, Written):
         return value.text
-    if type(value) is int:  # from JSON
+    if type(value) is int:  # a number from JSON, whose text in the file is not kept
         return str(value)
     if field in _FILE_FIELDS and isinstance(value, list) and value:
         whole = all(isinstance(item, str) and item and "," not in item for item in value)
@@ -170,7 +170,7 @@ def _converted(key: str, word: str, action: Action) -> object:
     convert = action.type if callable(action.type) else str
     try:
         value = convert(word)
-    except Exception as error:  # a type of a script's own may raise anything
+    except Exception as error:  # a script's own conversion function may raise any exception
         raise ValueError(f"{key}: {error}") from None
     if action.choices is not None and value not in action.choices:
         raise ValueError(f"{key}: expected one of {', '.join(map(str, action.choices))}, got {word!r}")

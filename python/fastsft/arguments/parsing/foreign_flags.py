@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# short name -> full name of the flags that have both in every command
+# short name -> full name of each flag for which every command accepts both
 SHORT_NAMES = {"model": "model_name_or_path", "data": "data_path"}
 # flag to use in fastsft -> its names in other trainers
 _WRITE = {
@@ -187,7 +187,7 @@ def is_of_lora(name: str) -> bool:
 
 
 def about_foreign(name: str) -> str | None:
-    """Return a hint for another trainer's flag: the flag to use here, or why there is none.
+    """Return a hint for another trainer's flag: the flag to use in fastsft, or why fastsft has none.
 
     None for a name that no other trainer has. name: without leading dashes, words joined by `_`.
     """
@@ -234,7 +234,7 @@ def _modules(value: object, word: str) -> str:
 
 
 def _about_files(name: str, value: object) -> str | None:
-    """Return the hint for a list of files or data sets, as axolotl has; None for other values."""
+    """Return the hint for a list of files or data sets, as in axolotl files; None for other values."""
     if name not in _FILES or not isinstance(value, list) or not value:
         return None
     paths = [item.get("path") if isinstance(item, dict) else item for item in value]

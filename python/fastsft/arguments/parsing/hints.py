@@ -1,4 +1,4 @@
-"""Hints for unknown flags: what replaces another trainer's flag, or the known flag with a similar name."""
+"""Hints for unknown flags: the replacement of another trainer's flag, or a known flag with a similar name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.
 
 
 def near_flag(name: str, names: Iterable[str]) -> str | None:
-    """Return the known flag with a name similar to `name`; None if there is none. No name has leading dashes.
+    """Return the known flag whose name is similar to `name`; None if no name is. Names lack the dashes.
 
-    Names are similar if they differ by a few typing errors, of which longer names may have more, or if `name`
-    has several words that occur in only one known flag.
+    Two names are similar if they differ by a few typing errors; longer names may have more errors. `name` is
+    also similar to a known flag if it has several words, and only this flag has these words in a row.
     """
     given = name.replace("-", "_")
     flags = sorted({flag.replace("-", "_") for flag in names})

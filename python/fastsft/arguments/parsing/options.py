@@ -34,7 +34,7 @@ def parse_bool(word: str | bool) -> bool:
 
 
 def _bool_or_word(word: str | bool) -> str | bool:
-    """Convert a word for a `str | bool` field to a boolean if `parse_bool` accepts it; else return it."""
+    """Convert a word for a `str | bool` field to a boolean if `parse_bool` accepts the word."""
     try:
         return parse_bool(word)
     except ArgumentTypeError:
@@ -47,10 +47,10 @@ def spellings(name: str) -> list[str]:
 
 
 def word_type(hint: object) -> object:
-    """Return the type to which the words of a flag are converted.
+    """Return the type to which a flag's words are converted.
 
-    hint: the type hint of its field. `X | None` becomes X, but `bool | None` is returned unchanged. Of a
-    union of str, another type and None, the second type is returned. `str | bool` accepts both types, whereas
+    hint: the type hint of its field. `X | None` becomes X, but `bool | None` is returned unchanged. A union
+    of str, another type and None becomes its second type. `str | bool` accepts both types, whereas
     HfArgumentParser accepts only booleans. ValueError for other unions.
     """
     if get_origin(hint) not in (Union, types.UnionType):
@@ -115,15 +115,15 @@ def _by_name(choices: Sequence[object]) -> Callable[[str], object]:
     return lambda word: by_name.get(word, word)
 
 
-# The namespace (weakly held) whose flags were recorded last, and the names of their fields. It is alive as
-# long as its parser works.
+# The namespace whose flags were recorded last (a weak reference), and the names of the recorded fields. The
+# namespace lives only as long as its parser works.
 _last: tuple[weakref.ref[Namespace], set[str]] | None = None
 
 
 class FieldAction(Action):
-    """argparse's `store`, which also records the field, so that `fields_on_line` knows the given flags.
+    """argparse's action `store`, which also records the field for `fields_on_line`.
 
-    The class is in the metadata of fields, so that transformers' HfArgumentParser passes it to argparse, too.
+    Field metadata names this class, so transformers' HfArgumentParser passes it to argparse, too.
     """
 
     def __call__(

@@ -49,7 +49,7 @@ class DataclassParser(ArgumentParser):
         kwargs.setdefault("prog", _program())
         has_help = kwargs.pop("add_help", True)
         super().__init__(**kwargs, add_help=False)
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse alone would take -1e-5 for a flag
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse's own pattern would treat -1e-5 as a flag
         if has_help:
             self.add_argument(
                 "-h", "--help", action=HelpAction, help="flags by subject; all of them: --help all"
@@ -96,10 +96,10 @@ class DataclassParser(ArgumentParser):
     ) -> tuple[Any, ...]:
         """Return an instance of each dataclass, in order. args: words to parse; default: `sys.argv[1:]`.
 
-        Words of files are parsed before the command line. These are the file that is named like the program
-        with the suffix `.args`, or `args_filename`, and the files that the flag `args_file_flag` names. If
-        arguments were added to the parser itself, their namespace follows the instances. ValueError for
-        unknown options, unless `return_remaining_strings` is True; they are then appended to the result.
+        Words in argument files are parsed before the command line. The argument files are `args_filename`, by
+        default the program's path with the suffix `.args`, and the files that the flag `args_file_flag`
+        names. If arguments were added to the parser itself, their namespace follows the instances. ValueError
+        for unknown options, unless `return_remaining_strings` is True; they are then appended to the result.
         """
         files = _default_files(look_for_args_file, args_filename)
         namespace, remaining = self.parse_values(args, files, args_file_flag)
@@ -131,8 +131,7 @@ class DataclassParser(ArgumentParser):
         """Return all field values, before instances are made, and the words that no option accepts.
 
         args: words to parse; default: `sys.argv[1:]`. files: files with words that are parsed first; missing
-        files are skipped. Afterwards `self.given` has the fields that were given, and where each value comes
-        from.
+        files are skipped. Afterwards, `self.given` has the source of each given field.
         """
         self.given = {}
         argv = list(sys.argv[1:] if args is None else args)
@@ -152,7 +151,10 @@ class DataclassParser(ArgumentParser):
         return namespace, remaining
 
     def _get_option_tuples(self, option_string: str) -> Any:
-        """Do not complete another trainer's flag: `--chat_template` does not mean --chat_template_name."""
+        """Return the flags that an abbreviation may mean; none if the word is another trainer's flag.
+
+        For example, `--chat_template` must not become --chat_template_name.
+        """
         matches = super()._get_option_tuples(option_string)
         name = option_string.partition("=")[0].lstrip("-").replace("-", "_")
         return [] if len(matches) == 1 and about_foreign(name) is not None else matches
@@ -185,7 +187,7 @@ class DataclassParser(ArgumentParser):
     ) -> tuple[Any, ...]:
         """Return an instance of each dataclass, made from a dictionary.
 
-        given: where each value comes from; default: Python. ValueError for unknown keys, unless
+        given: the source of each value; default: Python. ValueError for unknown keys, unless
         `allow_extra_keys` is True.
         """
         if not allow_extra_keys:
@@ -221,7 +223,7 @@ class DataclassParser(ArgumentParser):
 
 
 def _program() -> str | None:
-    """Return the command that runs one of fastsft's own scripts; None for others, which argparse names."""
+    """Return the command that runs one of fastsft's own scripts; None for other programs."""
     path = Path(sys.argv[0]) if sys.argv else Path()
     ours = Path(fastsft.__file__).parent
     return f"python -m fastsft.{path.stem}" if path.suffix == ".py" and path.parent == ours else None

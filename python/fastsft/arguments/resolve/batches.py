@@ -91,7 +91,7 @@ def _resolve_accelerator(args: ArgumentFields) -> None:
         settings[name] = truth(settings[name])
     _refuse_settings(settings)
     _resolve_reductions(args, settings["gradient_accumulation_kwargs"] or {})
-    del settings["use_configured_state"]  # as transformers does
+    del settings["use_configured_state"]  # transformers drops this key, too
     args.accelerator_config = AcceleratorSettings(settings)
     args.split_batches = settings["split_batches"]
     ranks = launch().world_size

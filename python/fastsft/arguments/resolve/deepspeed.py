@@ -1,4 +1,4 @@
-"""Resolves `--deepspeed`: reads a DeepSpeed file as settings of the engine, without importing DeepSpeed.
+"""Resolves `--deepspeed`: translates a DeepSpeed file into engine settings, without importing DeepSpeed.
 
 Values in the file must be "auto", or equal to the values of their flags. The rules are in
 docs/spec/trainer_arguments.md, section 8.
@@ -22,7 +22,7 @@ _STRATEGIES = {0: "no_shard", 1: "shard_grad_op", 2: "shard_grad_op", 3: "full_s
 
 
 def resolve_deepspeed(args: ArgumentFields) -> None:
-    """Read the DeepSpeed file, if one is given; it may also set save_dtype."""
+    """Read the DeepSpeed file, if a file is given; the file may also set save_dtype."""
     args._deepspeed_plan = read_deepspeed(args) if args.deepspeed else None
     if args._deepspeed_plan and args._deepspeed_plan.saves_16bit and args.bf16 and args.save_dtype == "auto":
         args.save_dtype = "bfloat16"

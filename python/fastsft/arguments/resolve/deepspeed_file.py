@@ -45,7 +45,7 @@ _ZERO_NEUTRAL = {
     "zero_quantized_nontrainable_weights": False, "zero_hpz_partition_size": 1, "mics_shard_size": -1,
     "mics_hierarchical_params_gather": False,
 }  # fmt: skip
-# Settings of the loss scaler. DeepSpeed ignores them in the section bf16, in which some files have them.
+# Settings of the loss scaler. Some files have them in the section bf16, in which DeepSpeed ignores them.
 _LOSS_SCALER = {
     "auto_cast", "loss_scale", "loss_scale_window", "initial_scale_power", "hysteresis",
     "consecutive_hysteresis", "min_loss_scale",
@@ -56,7 +56,7 @@ _BF16_FLAGS = {
 }
 _BF16 = {"enabled", "immediate_grad_update", "check_grad_overflow", *_LOSS_SCALER, *_BF16_FLAGS}
 _ADAM = ("adam", "adamw")
-# Defaults of DeepSpeed's FusedAdam.
+# Default values of DeepSpeed's FusedAdam.
 OPTIMIZER_DEFAULTS = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
 _OPTIMIZER_NEUTRAL = {
     "adam_w_mode": True, "torch_adam": None, "bias_correction": True, "amsgrad": False, "fused": None,
@@ -98,8 +98,8 @@ _SWITCHED = {
 def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return `config` with the usual names of settings.
 
-    Keys are dropped if they are None, switched off, or "auto" without a rule for it. ValueError if two names
-    of a setting have different values.
+    A setting is dropped if it is None, switched off, or "auto" without a rule that resolves "auto".
+    ValueError if two names of one setting have different values.
     """
     plain = {
         name: section
@@ -109,7 +109,7 @@ def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = 
     bf16 = plain.pop("bfloat16", None)
     if bf16 is not None:
         plain.setdefault("bf16", bf16)
-    if isinstance(plain.get("zero_optimization"), bool):  # as in DeepSpeed's first releases
+    if isinstance(plain.get("zero_optimization"), bool):  # the first DeepSpeed releases had a boolean here
         plain["zero_optimization"] = {"stage": int(plain["zero_optimization"])}
     if isinstance(plain.get("zero_optimization"), dict):
         plain["zero_optimization"] = _zero_settings(plain["zero_optimization"], environ)
@@ -181,9 +181,9 @@ def check_formats(config: dict[str, Any]) -> None:
 
 
 def offload(zero: dict[str, Any]) -> dict[str, bool]:
-    """Return whether the states `optimizer` and `param` are offloaded.
+    """Return, for `optimizer` and `param`, whether that state is offloaded.
 
-    ValueError for other devices than cpu.
+    ValueError for devices other than cpu.
     """
     offloaded = {}
     for kind, old in (("optimizer", "cpu_offload"), ("param", "cpu_offload_params")):

@@ -21,7 +21,8 @@ from fastsft.runtime.devices import choose_device
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
-# Dtypes of all arguments that were made in this process. accelerate would keep using the first one.
+# The dtypes that arguments have requested in this process so far. accelerate would keep using the first
+# dtype.
 requested_formats: set[str] = set()
 
 
@@ -63,7 +64,7 @@ def resolve_sharding(args: ArgumentFields) -> None:
     args.local_rank, args._n_gpu = launch().local_rank, args.n_gpu
 
 
-# accelerate's names of strategies, or their numbers in older releases -> the engine's strategy
+# accelerate's strategy name, or its number in older releases -> the engine's strategy
 _STRATEGIES = {
     "FULL_SHARD": "full_shard", "1": "full_shard", "SHARD_GRAD_OP": "shard_grad_op", "2": "shard_grad_op",
     "NO_SHARD": "no_shard", "3": "no_shard", "HYBRID_SHARD": "hybrid_shard", "4": "hybrid_shard",
@@ -111,7 +112,8 @@ def check_environment(
 def launched_environment() -> Mapping[str, str]:
     """Return the environment variables.
 
-    If transformers, which changes some, is imported, they are those with which the process was started.
+    transformers changes some variables. If transformers is imported, return the values at the start of the
+    process.
     """
     start = Path("/proc/self/environ")
     if "transformers" not in sys.modules or not start.exists():

@@ -35,7 +35,8 @@ _CONDITIONS = (
     Condition("save_total_limit", lambda args: args.save_strategy != "no", "--save_strategy no saves none"),
     Condition(
         "logging_steps",
-        lambda args: "steps" in (args.logging_strategy, args.eval_strategy),  # default of eval_steps
+        # logging_steps is also the default of eval_steps
+        lambda args: "steps" in (args.logging_strategy, args.eval_strategy),
         f"{_READ_WITH} --logging_strategy steps",
     ),
     Condition("num_train_epochs", lambda args: args.max_steps <= 0, "--max_steps says how long the run is"),
@@ -62,7 +63,7 @@ _CONDITIONS = (
 
 
 def warn_idle_flags(args: ArgumentFields) -> None:
-    """Warn of each field that was given another value than None and whose condition is not met."""
+    """Warn of each given field whose value is not None and whose condition is not met."""
     given = given_fields(args)
     for condition in _CONDITIONS:
         for name in condition.names.split():
@@ -71,9 +72,9 @@ def warn_idle_flags(args: ArgumentFields) -> None:
                 warn_once(f"--{name} {value} has no effect: {condition.reason}")
 
 
-_SMALLEST_FILE = 1_000_000  # bytes; even the embeddings of a small model are larger
+_SMALLEST_FILE = 1_000_000  # in bytes; the embeddings of a small model alone are larger
 _MOST_EPOCHS = 100
-_HIGHEST_RATE = 0.05  # for optimizers whose step does not depend on the size of the gradient
+_HIGHEST_RATE = 0.05  # limit for optimizers whose step size does not depend on the gradient's size
 _LOWEST_RATE = 1e-9
 _MOST_DECAY, _MOST_SMOOTHING, _MOST_NOISE, _MOST_EPSILON = 1.0, 0.5, 100.0, 1e-2
 

@@ -19,7 +19,7 @@ _COUNTING = {"all": "all", "non_padding": "non_padding", "true": "all", "no": "n
 
 
 def resolve_reports(args: ArgumentFields) -> None:
-    """Resolve trackers, the logging directory, when the run logs, and how it counts tokens."""
+    """Resolve the trackers, the logging directory, the logging interval and the token counting mode."""
     parse_steps(args.profile_steps)
     args.debug = []
     if args.disable_tqdm is None:
@@ -52,7 +52,7 @@ def _resolve_counting(args: ArgumentFields) -> None:
 
 
 def resolve_checkpoints(args: ArgumentFields) -> None:
-    """Check the size and format of model files, and when checkpoints are saved."""
+    """Check the size and format of model files, and the checkpoint interval."""
     parse_size(args.max_shard_size)
     if args.save_safetensors is False:
         raise ValueError(
@@ -79,7 +79,7 @@ def resolve_faults(args: ArgumentFields) -> None:
 
 
 def resolve_hub(args: ArgumentFields) -> None:
-    """Check the upload strategy, and set the new names of fields from their old names."""
+    """Check the upload strategy, and move the values of old field names to the new fields."""
     if args.hub_strategy in ("checkpoint", "all_checkpoints"):
         raise ValueError(rejection("hub_strategy", args.hub_strategy, "use --hub_strategy every_save"))
     if args.push_to_hub_token is not None:

@@ -17,7 +17,8 @@ from fastsft.runtime.regular_files import check_name
 def resolve_run(args: ArgumentFields) -> None:
     """Resolve the output directory, and check the length of the run.
 
-    resume_from_checkpoint becomes True for the newest checkpoint, or None with no_resume for "false".
+    For resume_from_checkpoint, the text "true" becomes True (the newest checkpoint); the text "false" becomes
+    None, and sets no_resume.
     """
     args.output_dir = os.path.expanduser(args.output_dir or "trainer_output")
     for name in ("output_dir", "resume_from_checkpoint"):
@@ -47,7 +48,7 @@ _NOT_NEGATIVE_OPTIONS = {
 
 
 def resolve_optimizer(args: ArgumentFields) -> None:
-    """Check optimizer, label smoothing and schedule; resolve the warm-up to a number or a share of steps."""
+    """Check optimizer, label smoothing and schedule; resolve the warm-up to a step count or a fraction."""
     _resolve_optimizer_name(args)
     if not 0 <= args.label_smoothing_factor < 1:
         raise ValueError(
@@ -61,7 +62,7 @@ def resolve_optimizer(args: ArgumentFields) -> None:
         args.lr_scheduler_kwargs = json_object("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
         _check_options(args.lr_scheduler_kwargs)
     _resolve_warmup(args)
-    if args.max_grad_norm is None:  # clipping is off, as in transformers
+    if args.max_grad_norm is None:  # as in transformers, None switches clipping off
         args.max_grad_norm = 0.0
 
 
@@ -115,7 +116,7 @@ _METRICS = ("loss", "runtime", "samples_per_second", "steps_per_second")
 
 
 def resolve_evaluation(args: ArgumentFields) -> None:
-    """Resolve when evaluations run; eval_steps defaults to logging_steps."""
+    """Resolve the evaluation interval; eval_steps defaults to logging_steps."""
     if args.evaluation_strategy is not None:
         differs = args.eval_strategy != args.evaluation_strategy
         if differs and (args.eval_strategy != "no" or was_given(args, "eval_strategy")):
@@ -157,7 +158,7 @@ def resolve_best_model(args: ArgumentFields) -> None:
 def check_best_of_command(args: ArgumentFields, has_data: bool) -> None:
     """Raise ValueError if a run of the command would never find a best model.
 
-    has_data: True if there is evaluation data. The check is not for scripts, which may add metrics and
+    has_data: True if there is evaluation data. Scripts are not checked, because they may add metrics and
     evaluations.
     """
     evaluates = has_data and args.eval_strategy != "no"
@@ -192,7 +193,7 @@ def _check_saved_when_evaluated(args: ArgumentFields) -> None:
             f"{need} needs save_steps that are a multiple of eval_steps, which a share and a number of steps "
             f"are not for every length: --save_steps {save} --eval_steps {evaluate}"
         )
-    scale = 1_000_000 if shares else 1  # as transformers compares two shares
+    scale = 1_000_000 if shares else 1  # transformers also scales two fractions before it compares them
     if (save * scale) % (evaluate * scale):
         raise ValueError(
             f"{need} requires the saving steps to be a round multiple of the evaluation steps: --save_steps "

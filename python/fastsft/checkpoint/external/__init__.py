@@ -1,1 +1,1 @@
-"""Models, trainers and checkpoints of other libraries: how they are saved and read."""
+"""Saving of other libraries' models, and reading of their checkpoints."""

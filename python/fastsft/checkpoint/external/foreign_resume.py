@@ -1,4 +1,4 @@
-"""Resume from a checkpoint of transformers' Trainer (docs/checkpoint.md)."""
+"""The resume from a transformers checkpoint (docs/checkpoint.md)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 WRITER = "transformers"
 _SCALER = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-_MODEL = "model."  # prefix of the names of weights in a sharded checkpoint
+_MODEL = "model."  # prefix of weight names in a sharded checkpoint
 
 
 def check_foreign(trainer: SavedRun, directory: str | Path) -> dict[str, Any]:
-    """Return the progress that a transformers checkpoint holds, in the form of fastsft_state.json.
+    """Return the progress stored in a transformers checkpoint, in the form of fastsft_state.json.
 
-    ValueError if its contents show that it belongs to another run.
+    ValueError if the checkpoint evidently belongs to another run.
     """
     checkpoint = TransformersCheckpoint.of(directory)
     if trainer.model.adapter_facts() is not None:
@@ -78,8 +78,9 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
     """Restore master weights, moments, step count and random states. Collective.
 
     Tensors are memory-mapped, or read one at a time, and each rank keeps its shard. Sets
-    `saved["optimizer_step"]` and `trainer.foreign_states`; the trainer restores the latter after its rows are
-    read, as transformers does (_load_rng_state). ValueError on all ranks if files do not fit the model.
+    `saved["optimizer_step"]` and `trainer.foreign_states`. The trainer restores these random states after the
+    first rows are read, as transformers does (_load_rng_state). ValueError on all ranks if files do not fit
+    the model.
     """
     agreement = AllOrNone(f"resuming from {directory}")
     checkpoint = agreement.attempt(lambda: TransformersCheckpoint.of(directory))
@@ -101,7 +102,7 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
 
 
 def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | Path) -> None:
-    """Raise ValueError if epoch and step show that an epoch had another number of steps."""
+    """Raise ValueError if the saved epoch and step show that epochs had another number of steps."""
     saved, step, plan = state.get("epoch"), state["global_step"], trainer.plan
     if saved is None:
         return
@@ -116,7 +117,7 @@ def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | P
 
 
 def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, step: int) -> dict[str, Any]:
-    """Return the content of scaler.pt in the form that LossScale.restore takes; {} without the file."""
+    """Return the loss scale of scaler.pt in the form for LossScale.restore; {} without the file."""
     if checkpoint.scaler is None:
         return {}
     content = load_plain(checkpoint.scaler, "the state of a loss scale")
@@ -143,7 +144,7 @@ def _loss_scale(args: TrainingArguments, checkpoint: TransformersCheckpoint, ste
 
 
 def _next_rate(path: Path | None) -> float | None:
-    """Return the learning rate of the next step from scheduler.pt; None if it is not there."""
+    """Return the next step's learning rate from scheduler.pt; None if the file or the rate is missing."""
     if path is None:
         return None
     content = load_plain(path, "the state of a schedule")
@@ -175,7 +176,10 @@ def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreeme
 
 
 def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield each tensor that the engine has, by name; further names of tied tensors in files are skipped."""
+    """Yield (name, tensor) for each of `names`, the tensors of the engine.
+
+    The files list tied tensors under further names, which are skipped.
+    """
     if path.is_dir():
         files = ShardedFiles(path)
         yield from ((name, files.tensor(_MODEL + name)) for name in names)

@@ -1,6 +1,6 @@
-"""Saving the model of another trainer unit by unit, with either all new files or none in place at the end.
+"""Saving of another trainer's model, unit by unit. At the end either all new files are in place or none.
 
-Collective. Rank 0 needs memory for one unit in addition to its shard; other ranks need none.
+Collective. Rank 0 needs memory for one unit in addition to its shard. Other ranks need no further memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class ForeignArguments(Protocol):
-    """Arguments of another trainer; `to_json_string` is used if they have it."""
+    """Arguments of another trainer. If they have a method `to_json_string`, the arguments are saved."""
 
     @property
     def output_dir(self) -> str:
@@ -51,7 +51,7 @@ class ForeignArguments(Protocol):
 
 
 class ForeignTrainer(Protocol):
-    """transformers' Trainer, or another object with these attributes, and perhaps a tokenizer."""
+    """transformers' Trainer, or another object with these attributes. It may also have a tokenizer."""
 
     @property
     def model(self) -> nn.Module:
@@ -65,8 +65,8 @@ class ForeignTrainer(Protocol):
 def save_foreign_model(trainer: ForeignTrainer) -> None:
     """Save `trainer.model`, with config and tokenizer, to `trainer.args.output_dir` unit by unit. Collective.
 
-    Names, dtypes and the split into files are as in the model's `save_pretrained`. The files are renamed into
-    place when all of them are durable and have been verified. If a rank fails, all ranks raise, and the
+    Tensor names, dtypes and the division into files are as in the model's `save_pretrained`. The files are
+    renamed into place after all of them are durable and verified. If a rank fails, all ranks raise, and the
     directory keeps its old files. NotStreamable on all ranks if the model cannot be saved this way.
     """
     model, place = unwrapped(trainer.model), current_place()
@@ -87,7 +87,7 @@ def save_foreign_model(trainer: ForeignTrainer) -> None:
 
 
 def current_place() -> Launch:
-    """Return rank and world size of torch.distributed; those of a single rank if it is not initialised."""
+    """Return rank and world size from torch.distributed; 0 and 1 if it is not initialised."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return Launch()
@@ -97,13 +97,13 @@ def current_place() -> Launch:
 def _save_unit(files: ModelFiles, unit: Unit, indices: list[int], agreement: AllOrNone) -> None:
     agreement.attempt(unit.prepare)
     if unit.is_sharded:
-        agreement.settle(None)  # so that no rank waits in `gather` for a rank that has failed
+        agreement.settle(None)  # otherwise ranks would wait in `gather` for a rank that has failed
     tensors = unit.gather() if unit.is_sharded else agreement.attempt(unit.gather)
     agreement.attempt_on_rank0(lambda: files.write(indices, tensors or []))
 
 
 def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: AllOrNone, place: Launch) -> list[Entry]:
-    """Return the entries if they are the same on all ranks; else raise on all, as gathers would hang."""
+    """Return the state dict entries. If they differ between ranks, raise on all ranks: gathers would hang."""
 
     def find() -> tuple[list[Entry], str]:
         try:
@@ -125,8 +125,8 @@ def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: AllOrNone, 
 def _schedule(entries: list[Entry]) -> Iterator[tuple[Unit, list[int]]]:
     """Yield each unit with the indices of its entries.
 
-    Units of wider dtypes come first, so that every tensor is aligned in the file. All tensors of a unit have
-    dtypes of one width.
+    Units with wider dtypes come first, so that every tensor is aligned in the file. All tensors in a unit
+    have dtypes of the same width.
     """
     steps: dict[tuple[int, int], list[int]] = {}
     numbers: dict[int, int] = {}
@@ -148,9 +148,9 @@ _SUBDIRECTORY = "fine-tuned"
 
 
 class ModelFiles:
-    """The files of a model directory, written tensor by tensor, while old files stay until `commit`.
+    """The files of a model directory, written tensor by tensor. Old files stay until `commit`.
 
-    folder: the directory. entries: the tensors. order: indices of `entries` in the order of writing.
+    folder: the directory. entries: the tensors to save. order: indices of `entries` in writing order.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class ModelFiles:
         self._entries, self._order = entries, order
         self._staging: _C.AtomicDirectory | None = None
         self._weights: _C.WeightFiles | None = None
-        self._digests: list[_C.FileDigest] = []  # of all files except the weights
+        self._digests: list[_C.FileDigest] = []  # digests of all files except the weight files
 
     def open(self) -> None:
         """Write all files except the weights, and create the weight files with their headers.
@@ -181,8 +181,8 @@ class ModelFiles:
         self._weights = _C.WeightFiles(self._staging.path, specs, self._order, limit)
 
     def write(self, indices: list[int], tensors: list[torch.Tensor]) -> None:
-        """Write the next entries of the order. indices: their indices; tensors: all tensors of their unit."""
-        assert self._weights is not None  # of `open`
+        """Write the entries `indices`, the next in writing order. tensors: all tensors of their unit."""
+        assert self._weights is not None  # `open` sets it
         for index in indices:
             tensor = tensors[self._entries[index].position]
             self._weights.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -194,7 +194,7 @@ class ModelFiles:
         parameters = {
             (id(entry.unit), entry.position): entry.shape for entry in self._entries if entry.is_parameter
         }
-        assert self._weights is not None and self._staging is not None  # of `open`
+        assert self._weights is not None and self._staging is not None  # `open` sets both
         digests = self._weights.commit(sum(torch.Size(shape).numel() for shape in parameters.values()))
         digests += self._digests
         name = _C.file_set_name()
@@ -221,20 +221,20 @@ def _dtype_name(entry: Entry) -> str:
 
 
 def _max_shard_size(model: nn.Module) -> int:
-    """Return the default max_shard_size of `save_pretrained`; other modules get one file without limit."""
+    """Return the default max_shard_size of the model's `save_pretrained`; without the method, no limit."""
     parameters = inspect.signature(model.save_pretrained).parameters if is_pretrained(model) else {}
     limit = parameters["max_shard_size"].default if "max_shard_size" in parameters else 2**62
     return parse_size(limit)
 
 
 def is_pretrained(model: object) -> TypeIs[PreTrainedModel]:
-    """True if `model` is a PreTrainedModel, whose form of saving transformers defines."""
+    """True if `model` is a PreTrainedModel, for which transformers defines the saved files."""
     kind = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
     return kind is not None and isinstance(model, kind)
 
 
 def _beside_source(folder: Path, model: nn.Module) -> Path:
-    """Return `folder`, or a subdirectory of it if the model was loaded from `folder`."""
+    """Return `folder`, or a subdirectory of `folder` if the model was loaded from it."""
     source = getattr(getattr(model, "config", None), "_name_or_path", None)
     if not source or not Path(source).is_dir() or not folder.is_dir() or not os.path.samefile(source, folder):
         return folder
@@ -259,18 +259,18 @@ def _stage_small_files(trainer: ForeignTrainer, model: nn.Module, staging: Path)
             write_compatible_config(folder)
 
     contents = files_of(write, staging)
-    if hasattr(trainer.args, "to_json_string"):  # it leaves out hub tokens, unlike a pickle
+    if hasattr(trainer.args, "to_json_string"):  # unlike a pickle, this text has no hub tokens
         contents["training_args.json"] = (trainer.args.to_json_string().rstrip("\n") + "\n").encode()
     small = {name: content for name, content in contents.items() if not name.startswith(".")}
     return [write_durably(staging, name, content) for name, content in small.items()]
 
 
 def _write_config(model: PreTrainedModel, folder: Path) -> None:
-    """Let transformers write config.json, generation_config.json and the code of custom models."""
+    """Let transformers write config.json, generation_config.json and the code files of custom models."""
     try:
         model.save_pretrained(str(folder), state_dict={})
     except ValueError as error:
-        # transformers rejects some generation settings, which must not lose a finished run.
+        # transformers rejects some generation settings. A finished run must not be lost because of them.
         generation = getattr(model, "generation_config", None)
         if not (folder / "config.json").exists() or generation is None:
             raise

@@ -1,4 +1,4 @@
-"""The state dict of another trainer's model: its tensors, and their names in transformers' files."""
+"""The state dict of another trainer's model: the tensors, and the tensor names in transformers' files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fastsft.runtime.launch import Launch
 
 
 def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
-    """Return the entries of `unwrapped(model).state_dict()`, in its order, without gathering tensors.
+    """Return the entries of `unwrapped(model).state_dict()` in the same order, without gathering tensors.
 
     NotStreamable if the model's modules save more than parameters and buffers; ValueError if weights are on
     the meta device.
@@ -47,7 +47,7 @@ def state_entries(model: nn.Module, place: Launch) -> list[Entry]:
 
 
 def _identity(tensor: torch.Tensor) -> Hashable:
-    # DTensors are identified by object: addresses would give other results on a rank with an empty shard.
+    # DTensors are identified by object: the address of an empty shard would make its rank differ from others.
     if is_dtensor(tensor) or tensor.numel() == 0 or tensor.device.type == "meta":
         return id(tensor)
     return (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
@@ -61,11 +61,11 @@ def _unit_of(name: str, tensor: torch.Tensor, rank: int) -> Unit:
 
 
 def saved_entries(model: nn.Module, entries: list[Entry]) -> list[Entry]:
-    """Return the entries that `model.save_pretrained` would save, under its names.
+    """Return the entries that `model.save_pretrained` would save, with the names in its files.
 
-    Of tied weights, the name is kept that the model does not list in `_tied_weights_keys`. Shared tensors
-    that no such list declares are saved under each name, so that they load in any case. NotStreamable if
-    transformers would convert weights.
+    Tied weights are saved once, under the name that the model does not list in `_tied_weights_keys`. Other
+    shared tensors are saved under each name, so that they load in any case. NotStreamable if transformers
+    would convert weights.
     """
     entries = _original_names(model, entries)
     ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
@@ -77,7 +77,7 @@ def saved_entries(model: nn.Module, entries: list[Entry]) -> list[Entry]:
 
 
 def tied_patterns(model: nn.Module) -> list[str]:
-    """Return regular expressions for names that the model, or a model in it, declares as tied to another."""
+    """Return regular expressions for the names that the model, or a module in it, declares as tied."""
     patterns: list[str] = []
     for name, module in model.named_modules():
         prefix = clean_name(name)
@@ -101,7 +101,10 @@ def _tied_names(model: nn.Module, entries: list[Entry]) -> set[str]:
 
 
 def _original_names(model: nn.Module, entries: list[Entry]) -> list[Entry]:
-    """Return entries with the names that vision-language models had before transformers 4.52, as in files."""
+    """Return entries with the tensor names that vision-language models have in files.
+
+    These are the module names before transformers 4.52.
+    """
     mapping = {
         now: before for before, now in (getattr(model, "_checkpoint_conversion_mapping", None) or {}).items()
     }
@@ -122,14 +125,17 @@ def _original_name(mapping: dict[str, str], name: str) -> str:
 
 
 def _reverse_conversion(model: nn.Module) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """Return the conversion that transformers 5 applies to a state dict before saving; else None."""
+    """Return the conversion that transformers 5 applies to a state dict before saving; None in release 4."""
     module = sys.modules.get("transformers.core_model_loading")
     revert = getattr(module, "revert_weight_conversion", None)
     return None if revert is None else lambda state: dict(revert(model, state))
 
 
 def _renamed(rename: Callable[[dict[str, Any]], dict[str, Any]] | None, entries: list[Entry]) -> list[Entry]:
-    """Return `entries` as `rename` names and orders a state dict. NotStreamable if it makes new tensors."""
+    """Return `entries` with the names and the order that `rename` gives to a state dict.
+
+    NotStreamable if `rename` makes new tensors.
+    """
     if rename is None:
         return entries
     markers = {entry.name: torch.empty(entry.shape, dtype=entry.dtype, device="meta") for entry in entries}

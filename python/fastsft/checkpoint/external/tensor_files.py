@@ -1,6 +1,6 @@
-"""Readers of torch's files that run no code from them: AdamW's state, and sharded tensors of FSDP.
+"""Safe readers, which run no code, for torch's files: AdamW's state, and FSDP's sharded tensors.
 
-AdamW's state is stored in optimizer.pt by parameter number, in optimizer.bin by parameter name, or, for
+AdamW's state is stored by parameter number in optimizer.pt, by parameter name in optimizer.bin, or, for
 FSDP's shards, in a folder of torch.distributed.checkpoint.
 """
 
@@ -25,15 +25,15 @@ _OPTIMIZER = "the state of torch's AdamW"
 _WHAT = "metadata of torch.distributed.checkpoint"
 _KINDS = "torch.distributed.checkpoint.metadata"
 _FILES = "torch.distributed.checkpoint.filesystem"
-_STATE = "optimizer.state."  # prefix of the names of moments in a sharded checkpoint
+_STATE = "optimizer.state."  # prefix of moment names in a sharded checkpoint
 _OTHER = "only AdamW's state is carried over; train from the weights with --model_name_or_path"
 
 
 class OptimizerFile:
     """AdamW's moments of each parameter by name, memory-mapped from the file `path`.
 
-    order: (name, whether weight decay applies) of each trained parameter, in the model's order. ValueError,
-    with the path, if the file does not hold AdamW's state of these parameters.
+    order: (name, True if weight decay applies) for each trained parameter, in the model's order. ValueError,
+    with the path, if the file does not hold AdamW's state for these parameters.
     """
 
     def __init__(self, path: Path, order: Sequence[tuple[str, bool]]) -> None:
@@ -51,11 +51,11 @@ class OptimizerFile:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the parameter group with weight decay, by fastsft's names."""
+        """Settings of the parameter group with weight decay, under the names of fastsft's arguments."""
         return settings_of(self._groups[0]) if self._groups else {}
 
     def step(self) -> int:
-        """Return the number of updates so far. ValueError if it differs between parameters."""
+        """Return the number of updates so far. ValueError if the number differs between parameters."""
         return common_step(self._path, {name: entry["step"] for name, entry in self._by_name.items()})
 
     def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
@@ -72,7 +72,10 @@ class OptimizerFile:
         return state, groups
 
     def _numbered(self, order: Sequence[tuple[str, bool]]) -> dict[str, Any]:
-        """Return the states by name; transformers' Trainer numbers parameters with weight decay first."""
+        """Return the state of each parameter by name.
+
+        transformers' Trainer numbers the parameters with weight decay first.
+        """
         named: dict[str, Any] = {}
         expected = [[name for name, decays in order if decays is kind] for kind in (True, False)]
         groups = [group["params"] for group in self._groups]
@@ -108,7 +111,7 @@ def _is_group(value: object) -> bool:
 
 
 def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a parameter group has, by fastsft's names."""
+    """Return a parameter group's settings, under the names of fastsft's arguments."""
     betas = group.get("betas")
     first, second = betas if isinstance(betas, list | tuple) and len(betas) == 2 else (None, None)
     values = {
@@ -119,7 +122,7 @@ def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def common_step(path: Path, steps: Mapping[str, Any]) -> int:
-    """Return the number of updates that all parameters share. ValueError if it differs between them."""
+    """Return the common number of updates. ValueError if parameters have different numbers."""
     counts = {name: _count(value) for name, value in steps.items()}
     different = sorted({count for count in counts.values() if count is not None})
     if len(different) != 1 or None in counts.values():
@@ -142,16 +145,16 @@ def _count(value: object) -> int | None:
 class _Metadata(Inert):
     """A substitute for Metadata.
 
-    `state_dict_metadata`: entries by name; `storage_data`: place of each chunk.
+    Its fields are `state_dict_metadata` (entries by name) and `storage_data` (location of each chunk).
     """
 
 
 class _Tensor(Inert):
-    """A substitute for TensorStorageMetadata, with `size`, `properties` and `chunks` of a tensor."""
+    """A substitute for TensorStorageMetadata. Fields: `size`, `properties` and `chunks` of a tensor."""
 
 
 class _Index(Inert):
-    """A substitute for MetadataIndex. `fqn`: the tensor's name; `offset`: the first element of a chunk."""
+    """A substitute for MetadataIndex. Fields: `fqn` (tensor name) and `offset` (first element of a chunk)."""
 
 
 _MAKERS = {
@@ -164,14 +167,14 @@ _MAKERS = {
         f"{_KINDS}.BytesStorageMetadata", f"{_KINDS}.ChunkStorageMetadata", f"{_KINDS}.TensorProperties",
         f"{_KINDS}._MEM_FORMAT_ENCODING", f"{_KINDS}.StorageMeta", f"{_FILES}._StorageInfo",
         f"{_FILES}._StoragePrefix", "pathlib.PosixPath", "pathlib.Path",
-        "pathlib._local.PosixPath", "pathlib._local.Path",  # names of Python 3.13
+        "pathlib._local.PosixPath", "pathlib._local.Path",  # names in Python 3.13
     )
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A part of a tensor: offsets of its first element, its sizes, and its bytes in the file `path`."""
+    """A part of a tensor: offsets of the first element, sizes, and the byte range in the file `path`."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -181,7 +184,7 @@ class _Chunk:
 
 
 class ShardedFiles:
-    """The tensors of a torch.distributed.checkpoint folder by name.
+    """The tensors in a torch.distributed.checkpoint folder, by name.
 
     ValueError, with the path, for other folders.
     """
@@ -209,7 +212,7 @@ class ShardedFiles:
         size, dtype = _size_and_dtype(self._tensors[name])
         chunks = self._chunks[name]
         try:
-            # All chunks are read before the whole is allocated, so that the files bound its memory.
+            # Chunks are read before the whole tensor is allocated, so that file sizes limit the memory.
             parts = [(chunk, _read(chunk, dtype)) for chunk in chunks]
             if sum(part.numel() for _, part in parts) != torch.Size(size).numel():
                 raise ValueError("its chunks do not make the whole")
@@ -243,7 +246,7 @@ _Places = dict[tuple[str, tuple[int, ...]], dict[str, Any]]
 
 
 def _entries(path: Path) -> tuple[dict[str, _Tensor], _Places]:
-    """Read `.metadata`. Return the tensors by name, and the places of chunks by name and first element."""
+    """Read `.metadata`. Return the tensors by name, and chunk locations by tensor name and first element."""
     known = tensor_names()
     metadata = read_pickle(
         read_regular(path, MOST_BYTES, _WHAT), lambda name: _MAKERS.get(name) or known.get(name)
@@ -266,7 +269,10 @@ def _size_and_dtype(tensor: _Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def _disjoint(tensor: _Tensor) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return (offsets, sizes) of each chunk. ValueError if one is outside the tensor or two begin alike."""
+    """Return (offsets, sizes) of each chunk.
+
+    ValueError if a chunk reaches outside the tensor, or if two chunks begin at the same element.
+    """
     size, _ = _size_and_dtype(tensor)
     places = [
         (_counts(chunk.fields["offsets"]), _counts(chunk.fields["sizes"]))
@@ -300,7 +306,7 @@ def _first_line(error: Exception) -> str:
 class ShardedOptimizer:
     """AdamW's state in a folder that FSDP saved, with the methods of OptimizerFile.
 
-    `settings` is empty, because such a folder stores the settings as pickles, which are not read.
+    `settings` is empty, because the folder stores settings as pickles, which are not read.
     """
 
     def __init__(self, folder: Path, names: list[str]) -> None:

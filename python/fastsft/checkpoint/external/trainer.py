@@ -1,4 +1,4 @@
-"""FastChat's `trainer_save_model_safe`, for trainers of fastsft and of transformers."""
+"""FastChat's `trainer_save_model_safe`, for fastsft's and transformers' trainers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class OwnTrainer(Protocol):
 
 
 def trainer_save_model_safe(trainer: ForeignTrainer | OwnTrainer) -> None:
-    """Save the final model of a trainer into its output directory. Collective.
+    """Save a trainer's final model into the trainer's output directory. Collective.
 
-    trainer: a fastsft Trainer, or any object with `args.output_dir` and `model`, a transformers model in
-    FSDP1, FSDP2, DDP or unwrapped. The model is streamed: one unit at a time is gathered to the CPU of rank 0
-    and written (docs/checkpoint.md). Models that cannot be streamed (adapters, quantized models, a trainer
-    that overrides `save_model`, ...) are saved by the trainer's own `save_model()`, as in FastChat. Rank 0
-    then needs memory for the whole model, and a warning says why.
+    trainer: a fastsft Trainer, or any object with `args.output_dir` and `model`. The model is a transformers
+    model, wrapped in FSDP1, FSDP2 or DDP, or not wrapped. The save is streamed: rank 0 gathers one unit at
+    a time on its CPU and writes it (docs/checkpoint.md). If a model cannot be streamed (adapters, quantized
+    models, a trainer that overrides `save_model`, ...), the trainer's own `save_model()` saves it, as in
+    FastChat. Rank 0 then needs memory for the whole model, and a warning has the reason.
     """
     if hasattr(trainer, "engine"):
         trainer.save_model()
@@ -55,7 +55,10 @@ remember_own(trainer_save_model_safe=trainer_save_model_safe)
 
 
 def _reason_not_to_stream(trainer: ForeignTrainer) -> str | None:
-    """Return why the model cannot be streamed; None if it can, "" for an object that is not transformers'."""
+    """Return the reason why the model cannot be streamed; None if it can.
+
+    The reason is "", without a warning, for objects that are not from transformers.
+    """
     from fastsft.checkpoint.external.save import is_pretrained
     from fastsft.checkpoint.external.wrapped import unwrapped
 

@@ -1,4 +1,4 @@
-"""Checkpoints of transformers' Trainer: which files hold which state, and which cannot be resumed."""
+"""Checkpoints of transformers' Trainer: the search for their files, and reading of random states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FOREIGN = (
 
 
 def is_transformers_checkpoint(directory: str | Path) -> bool:
-    """True for a directory with trainer_state.json and without files that only fastsft writes."""
+    """True if the directory has trainer_state.json, and no file that only fastsft writes."""
     path = Path(directory)
     has_state = (path / "trainer_state.json").is_file()
     return has_state and not (path / STATE_NAME).exists() and not _C.holds_manifest(str(path))
@@ -42,10 +42,11 @@ def is_transformers_checkpoint(directory: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class TransformersCheckpoint:
-    """The paths of the parts of a transformers checkpoint.
+    """The paths in a transformers checkpoint.
 
-    optimizer: a file with states by parameter number or name, or a folder of torch.distributed.checkpoint.
-    weights: a file or folder that FSDP saved; None if `directory` has the weight files of a model directory.
+    optimizer: a file with optimizer state by parameter number or name, or a folder of
+    torch.distributed.checkpoint. weights: a file or folder that FSDP saved; None if `directory` has the
+    weight files of a model directory.
     """
 
     directory: Path
@@ -55,7 +56,7 @@ class TransformersCheckpoint:
 
     @classmethod
     def of(cls, directory: str | Path) -> TransformersCheckpoint:
-        """Find the parts of a checkpoint. ValueError, with advice, if it cannot be resumed."""
+        """Find the paths in a checkpoint. ValueError, with advice, if the checkpoint cannot be resumed."""
         path = Path(directory)
         _refuse_foreign(path)
         optimizer = file_inside(path, _NUMBERED) or file_inside(path, _NAMED) or _folder(path, _SHARDED)
@@ -101,10 +102,10 @@ def _weights(path: Path) -> Path | None:
 
 
 def load_plain(path: Path, what: str, names: Names | None = None) -> object:
-    """Read a file of torch.save that holds only tensors, numbers, strings and containers; no code in it runs.
+    """Read a torch.save file of tensors, numbers, strings and containers, without running code from it.
 
     Tensors are memory-mapped. what: phrase for the expected content, for messages. names: as in
-    `read_archive`. ValueError for other files.
+    `read_archive`. ValueError for files with other objects.
     """
     try:
         return read_archive(path, names)
@@ -121,7 +122,7 @@ _WHAT = "the random states that transformers saved"
 
 
 def random_state_file(directory: Path, rank: int, world_size: int) -> Path | None:
-    """Return the file of random states of `rank`; None if there is none for this world size."""
+    """Return the file with the random states of `rank`; None if the files are for another world size."""
     files = sorted(directory.glob("rng_state*.pth"))
     alone = directory / "rng_state.pth"
     expected = [alone] if world_size == 1 else [directory / f"rng_state_{r}.pth" for r in range(world_size)]
@@ -138,7 +139,10 @@ def read_foreign_states(path: Path) -> RandomState:
 
 
 def _checked(states: Any) -> RandomState:
-    """Return the states after a trial on new generators, so that the global generators stay unchanged."""
+    """Return the random states after they were set on new generators as a trial.
+
+    The trial raises errors for invalid states, and leaves the global generators unchanged.
+    """
     import random
 
     version, internal, gauss = states["python"]
@@ -159,7 +163,7 @@ class _Dtype(Inert):
 
 
 class _Array(Inert):
-    """A substitute for numpy.ndarray; `arguments` ends with (version, shape, dtype, is_fortran, bytes)."""
+    """A substitute for numpy.ndarray. `arguments` ends with (version, shape, dtype, is_fortran, bytes)."""
 
     def values(self) -> np.ndarray[Any, np.dtype[Any]]:
         state: Any = self.arguments[-1]
@@ -169,7 +173,7 @@ class _Array(Inert):
         return np.frombuffer(content, dtype=f"<{kind.arguments[0]}").reshape(shape)
 
 
-# numpy 1 and 2 have different module names for the function that makes an array.
+# The function that makes an array has different module names in numpy 1 and numpy 2.
 _NUMPY = {
     "numpy.ndarray": _Array,
     "numpy.dtype": Maker(_Dtype),

@@ -1,8 +1,8 @@
-"""Units, whose tensors are gathered together to rank 0: plain tensors, DTensors and FSDP1's flat parameters.
+"""Units, whose tensors rank 0 gathers together: plain tensors, DTensors and FSDP1's flat parameters.
 
-With FSDP1's own full state dict every rank gathers every unit, and rank 0 keeps all of them. Here other ranks
-only send their shards, which flat parameters always hold in full precision, and rank 0 holds one unit at a
-time.
+For FSDP1's own full state dict, every rank gathers every unit, and rank 0 keeps all units. Here, other ranks
+only send their shards, and rank 0 holds one unit at a time. Shards of flat parameters always have full
+precision.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp._flat_param import FlatParamHandle
 
 
-_Flat = dict[str, tuple["FlatUnit", int]]  # name in a module -> its unit, and its position there
+_Flat = dict[str, tuple["FlatUnit", int]]  # parameter name in a module -> (unit, position in the unit)
 
 
 class NotStreamable(Exception):
-    """The error for a model that cannot be streamed, so that its own library must save it."""
+    """The error for a model that cannot be streamed. The model's own library must save it."""
 
 
 class Unit(Protocol):
-    """Tensors that are gathered together."""
+    """A group of tensors that are gathered together."""
 
     @property
     def is_sharded(self) -> bool:
         """True if `gather` is collective."""
 
     def prepare(self) -> None:
-        """Do the work that can fail on this rank alone, before other ranks wait for it in `gather`."""
+        """Do all work that may fail on this rank alone. Called before the ranks meet in `gather`."""
 
     def gather(self) -> list[torch.Tensor]:
         """Return the whole tensors on the CPU on rank 0, and [] on other ranks."""
@@ -47,7 +47,7 @@ class Unit(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the state dict. Entries with the same unit and position share a tensor (tied weights)."""
+    """A state dict entry. Entries with the same unit and position share a tensor (tied weights)."""
 
     name: str
     unit: Unit
@@ -58,7 +58,7 @@ class Entry:
 
 
 class PlainTensor:
-    """A unit of one tensor that every rank holds whole."""
+    """A unit with one tensor, which every rank holds whole."""
 
     is_sharded = False
 
@@ -73,7 +73,7 @@ class PlainTensor:
 
 
 def check_has_values(name: str, tensor: torch.Tensor) -> None:
-    """Raise ValueError if a tensor is on the meta device, NotStreamable if it is sparse or quantized."""
+    """Raise ValueError for a tensor on the meta device, NotStreamable for a sparse or quantized tensor."""
     if tensor.device.type == "meta":
         raise ValueError(f"{name}: expected weights to save, got a tensor on the meta device, without values")
     if tensor.layout is not torch.strided or tensor.is_quantized:
@@ -81,13 +81,13 @@ def check_has_values(name: str, tensor: torch.Tensor) -> None:
 
 
 def gather_parts(part: torch.Tensor, parts: list[torch.Tensor], group: ProcessGroup) -> None:
-    """Send this rank's contiguous `part` to rank 0; on rank 0, receive the parts of `group`. Collective.
+    """Send this rank's contiguous `part` to rank 0, which receives all `parts`. Collective over `group`.
 
-    parts: contiguous destinations on rank 0, in the order of the group's ranks. group: must contain global
-    rank 0. Empty parts are not sent.
+    parts: contiguous destination tensors on rank 0, in the order of the group's ranks. group: must contain
+    global rank 0. Empty parts are not sent.
     """
     ranks = dist.get_process_group_ranks(group)
-    # Not dist.gather: gloo's needs memory for a second copy of the whole.
+    # dist.gather is not used, because gloo's implementation needs memory for a second whole copy.
     if dist.get_rank() != 0:
         moves = [dist.P2POp(dist.isend, part, 0, group)] if part.numel() else []
     else:
@@ -99,10 +99,10 @@ def gather_parts(part: torch.Tensor, parts: list[torch.Tensor], group: ProcessGr
 
 
 class DistributedTensor:
-    """A unit of one DTensor.
+    """A unit with one DTensor.
 
-    A tensor whose rows are sharded over one mesh dimension (FSDP2's layout) is sent to rank 0. torch gathers
-    any other placement, for which every rank needs memory for the whole tensor for a moment.
+    If the rows are sharded over one mesh dimension (FSDP2's layout), the shards are sent to rank 0. Tensors
+    with any other placement are gathered by torch, and every rank briefly needs memory for the whole tensor.
     """
 
     is_sharded = True
@@ -124,7 +124,7 @@ class DistributedTensor:
         return [whole.cpu()] if whole is not None and self._rank == 0 else []
 
     def _local(self) -> torch.Tensor:
-        detached = cast(DTensor, self._tensor.detach())  # detach returns a DTensor, too
+        detached = cast(DTensor, self._tensor.detach())  # for type checkers: detach keeps the class
         return on_mesh(detached.to_local(), self._tensor.device_mesh.device_type).contiguous()
 
     def _gather_rows(self, mesh_dim: int) -> torch.Tensor | None:
@@ -137,13 +137,16 @@ class DistributedTensor:
 
 
 def row_parts(whole: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """Return the rows of each of `count` ranks as Shard(0) divides them; the last parts may be empty."""
+    """Return views of `whole` with the rows of each rank, as Shard(0) divides them over `count` ranks.
+
+    The last views may be empty.
+    """
     parts = list(whole.chunk(count))
     return parts + [whole[:0]] * (count - len(parts))
 
 
 def _dimension_of_rows(tensor: DTensor) -> int | None:
-    """Return the mesh dimension that shards the rows, if all other dimensions replicate; else None."""
+    """Return the mesh dimension that shards the rows, if all other mesh dimensions replicate; else None."""
     sharded = [number for number, kind in enumerate(tensor.placements) if type(kind) is not Replicate]
     if len(sharded) != 1 or tensor.dim() == 0:
         return None
@@ -152,7 +155,7 @@ def _dimension_of_rows(tensor: DTensor) -> int | None:
 
 
 class FlatUnit:
-    """The parameters of one module that FSDP1 wraps. handle: its FlatParamHandle."""
+    """The parameters of one module that FSDP1 wraps. handle: the module's FlatParamHandle."""
 
     def __init__(self, handle: FlatParamHandle, rank: int) -> None:
         import torch.distributed as dist
@@ -176,7 +179,10 @@ class FlatUnit:
         return self._shard().dtype
 
     def prepare(self) -> None:
-        """Allocate the unit on rank 0; copy parameters whose storage was replaced into the flat parameter."""
+        """Allocate the whole unit on rank 0.
+
+        Before that, copy parameters whose storage was replaced back into the flat parameter.
+        """
         if self._handle._use_orig_params and hasattr(self._handle.flat_param, "_local_shard"):
             self._handle._writeback_orig_params()
         shard = self._shard()
@@ -191,12 +197,12 @@ class FlatUnit:
 
     def _shard(self) -> torch.Tensor:
         flat = self._handle.flat_param
-        # Before the first step, the flat parameter is the shard; later it may be whole or in lower precision.
+        # Before the first step, the flat parameter is the shard. Later it may be whole or in lower precision.
         shard: torch.Tensor = getattr(flat, "_local_shard", flat)
         return shard.detach()
 
     def _gather_shards(self) -> torch.Tensor | None:
-        if 0 not in self._ranks:  # hybrid sharding: this group holds another replica
+        if 0 not in self._ranks:  # with hybrid sharding, this group holds another replica
             return None
         shard = self._shard().to(self._handle.device)
         parts = list(self._whole.chunk(len(self._ranks))) if self._whole is not None else []
@@ -216,10 +222,7 @@ class FlatUnit:
 
 
 def flat_state_entries(model: nn.Module, inner: nn.Module, place: Launch) -> list[Entry]:
-    """Return the state dict entries of a model with FSDP1 modules.
-
-    inner: the model without outer wrappers.
-    """
+    """Return the state dict entries of a model with FSDP1 modules. inner: `model` without outer wrappers."""
     flat = _flat_parameters(model, place.rank)
     buffer_dtypes = fsdp1_buffer_dtypes(model)
     plain: dict[int, PlainTensor] = {}
@@ -247,7 +250,7 @@ def flat_state_entries(model: nn.Module, inner: nn.Module, place: Launch) -> lis
 
 
 def _flat_parameters(model: nn.Module, rank: int) -> dict[int, _Flat]:
-    """Return the parameters in flat parameters, by the id of their module."""
+    """Return the parameters that flat parameters hold, by the id of their module."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     parameters: dict[int, _Flat] = {}
@@ -275,7 +278,7 @@ def _parameters_left_alone(module: nn.Module, owned: _Flat) -> Iterator[tuple[st
 
 
 def _check_is_ordinary(prefix: str, module: nn.Module) -> None:
-    """Raise NotStreamable if a module overrides methods, or registers hooks, that change the state dict."""
+    """Raise NotStreamable if a module has overridden methods or hooks that change its state dict."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 

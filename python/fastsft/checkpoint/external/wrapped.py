@@ -1,7 +1,7 @@
-"""Wrapped models: how the wrappers (DDP, FSDP, torch.compile) are removed, and DTensors gathered.
+"""Wrapped models: removal of wrappers (DDP, FSDP, torch.compile), and gathering of DTensors.
 
-Libraries are looked up in sys.modules and never imported: a library that is not imported has wrapped no
-model.
+Libraries are looked up in sys.modules and never imported, since a library that is not imported cannot have
+wrapped a model.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 @functools.cache
 def clean_name(name: str) -> str:
-    """Return a name of the state dict without the parts that wrappers insert."""
+    """Return a state dict name without the parts that wrappers insert."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def clean_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield (prefix of tensor names, module) for every module; shared modules under each of their names."""
+    """Yield (tensor name prefix, module) for every module. Shared modules are yielded under each name."""
     for name, module in model.named_modules(remove_duplicate=False):
         prefix = clean_name(name)
         yield (f"{prefix}." if prefix else ""), module
@@ -48,19 +48,22 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def is_fsdp1_wrapper(module: object) -> TypeIs[FullyShardedDataParallel]:
-    """True for an FSDP1 wrapper (FullyShardedDataParallel)."""
+    """True if `module` is an FSDP1 wrapper (FullyShardedDataParallel)."""
     wrapper = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
     return wrapper is not None and isinstance(module, wrapper)
 
 
 def is_fsdp1(model: object) -> bool:
-    """True if FSDP1 wraps the model or modules in it."""
+    """True if FSDP1 wraps the model, or a module in the model."""
     modules = getattr(model, "modules", None)
     return callable(modules) and any(map(is_fsdp1_wrapper, modules()))
 
 
 def fsdp1_buffer_dtypes(model: nn.Module) -> dict[str, torch.dtype]:
-    """Return the dtypes, by name, of buffers before FSDP1's mixed precision cast them; FSDP1 saves these."""
+    """Return the original dtypes of buffers that FSDP1's mixed precision has cast, by name.
+
+    FSDP1 saves the buffers in these dtypes.
+    """
     dtypes: dict[str, torch.dtype] = {}
     for prefix, module in clean_modules(model):
         if is_fsdp1_wrapper(module) and module.mixed_precision.buffer_dtype is not None:
@@ -76,12 +79,12 @@ def is_dtensor(tensor: object) -> TypeIs[DTensor]:
 
 
 def on_mesh(tensor: torch.Tensor, device_type: str) -> torch.Tensor:
-    """Return `tensor` on the device type on which its mesh communicates, in case it was offloaded."""
+    """Return `tensor` on the device type of its mesh, from which it may have been offloaded."""
     return tensor if tensor.device.type == device_type else tensor.to(device_type)
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a whole tensor on every rank. Collective for a DTensor."""
+    """Return the whole tensor on every rank. Collective for a DTensor."""
     tensor = tensor.detach()
     if not is_dtensor(tensor):
         return tensor

@@ -1,9 +1,9 @@
 """Write a named template as Jinja text, which transformers and servers can render.
 
-For the same messages, the Jinja text leads to the tokens that were trained and, with `add_generation_prompt`,
-to the prompt before a reply. `apply_chat_template` and servers add no BOS to the text. If the tokenizer adds
-a BOS in training, the saved template therefore writes the BOS itself; a model's own template is changed
-accordingly.
+For the same messages, the Jinja text gives the same tokens as in training and, with `add_generation_prompt`,
+the prompt before a reply. `apply_chat_template` and servers add no BOS to the rendered text. If the tokenizer
+adds a BOS in training, the saved template therefore writes the BOS itself. A model's own template is changed
+in the same way.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ _VARIABLES = ("system", "text")
 
 
 def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
-    """Return the Jinja text of the template `name` that leads to the token ids of training with this
-    tokenizer.
-    """
+    """Return the Jinja text of the template `name` that gives the same ids as training with `native`."""
     chat = _C.find_chat_template(name)
     system = f"{chat.before_system}{chat.system}{chat.after_system}" if chat.system else ""
     begin = chat.before_user + system if chat.system_in_user else system + chat.before_user
@@ -28,10 +26,10 @@ def jinja_form_of(name: str, native: _C.Tokenizer) -> str:
 
 
 def jinja_form(name: str, adds_bos: bool, has_bos: bool, gap: str = "") -> str:
-    """Return the Jinja text of the template `name` (`chat_templates()`, or an alias).
+    """Return the Jinja text of the template `name`, one of `chat_templates()` or an alias.
 
-    adds_bos: the tokenizer puts a BOS in front of a text. has_bos: the tokenizer has a BOS token. gap: text
-    to write after the BOS in front (`gap_after_bos`). ValueError for an unknown name.
+    adds_bos: True if the tokenizer puts a BOS before a text. has_bos: True if the tokenizer has a BOS token.
+    gap: text to write after the first BOS (`gap_after_bos`). ValueError if the name is unknown.
     """
     chat = _C.find_chat_template(name)
     in_front = adds_bos if chat.bos == _C.BosRule.TOKENIZER else has_bos
@@ -90,8 +88,9 @@ def _assistant(chat: _C.ChatTemplate) -> str:
 
 
 def _or_empty(chat: _C.ChatTemplate, whole: str, empty: str) -> str:
-    """Return Jinja text that writes `whole`, or only the role (`empty`) for a message without text, as
-    FastChat does.
+    """Return Jinja text that writes `whole` or, for a message without text, `empty` (the role alone).
+
+    This is FastChat's rule; other templates always write `whole`.
     """
     if not chat.has_fastchat_labels:
         return whole
@@ -99,15 +98,13 @@ def _or_empty(chat: _C.ChatTemplate, whole: str, empty: str) -> str:
 
 
 def _prompt(chat: _C.ChatTemplate) -> str:
-    """Return the text before a reply, without its trailing space if that space is learned with the reply."""
+    """Return the text before a reply, without a trailing space that is learned with the reply."""
     lead = chat.before_assistant.encode()
     return lead[: len(lead) - chat.learned_lead].decode()
 
 
 def _written(*parts: str) -> str:
-    """Return a Jinja expression that writes the parts in order: the value of a variable, or the text
-    itself.
-    """
+    """Return a Jinja expression that writes the parts in order. A part is a variable's name or a text."""
     values = [part if part in _VARIABLES else _quoted(part) for part in parts if part]
     return "{{- " + " ~ ".join(values) + " -}}" if values else ""
 
@@ -118,28 +115,27 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-# The comment tells fastsft's BOS from a BOS that the template itself writes. Jinja trims the line break after
-# a comment, as after a block.
+# The comment distinguishes a BOS that fastsft has added from a BOS that the template itself writes. Jinja
+# trims the line break after a comment, as after a block.
 _COMMENT = "{# in front, where the tokenizer put it in training #}\n"
 _FRONT = "{{ bos_token }}" + _COMMENT
 _SPACED_FRONT = "{{ bos_token ~ ' ' }}" + _COMMENT
 
 
 def with_bos(source: str, gap: str = "") -> str:
-    """Return the template `source` with a BOS in front, followed by a space if `gap` is not empty."""
+    """Return the template `source` with a BOS before its text, followed by a space if `gap` is not empty."""
     return (_SPACED_FRONT if gap else _FRONT) + _bare(source)
 
 
 def without_bos(source: str, adds_bos: bool) -> str:
-    """Remove the BOS that `with_bos` added if the tokenizer adds a BOS itself, so that there is only one."""
+    """Remove the BOS that `with_bos` has added, if the tokenizer also adds a BOS."""
     return _bare(source) if adds_bos else source
 
 
 def gap_after_bos(native: _C.Tokenizer, text: str) -> str:
-    """Return the text to write after a BOS so that the ids are those of a BOS that the tokenizer adds: " " or
-    "".
+    """Return the text (" " or "") to write after a BOS to get the same ids as with the tokenizer's own BOS.
 
-    A Llama tokenizer with legacy=False puts a space in front of a text, but not after a BOS inside the text.
+    A Llama tokenizer with legacy=False puts a space before a text, but not after a BOS inside the text.
     """
     if native.named.bos < 0:
         return ""

@@ -1,6 +1,6 @@
-"""Make the labeller of a run: mask policy, chat template, and the options of labels.
+"""Make the labeller of a run from its mask policy, chat template and label options.
 
-Rules: docs/spec/fastchat_labels.md, sections 4 and 5. For users: docs/templates.md.
+The rules are in docs/spec/fastchat_labels.md, sections 4 and 5; users read docs/templates.md.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fastsft.runtime.terminal import one_line
 PROBE_LENGTH = 1 << 16
 AUTO = "auto"
 EACH = "each"  # value of --train_turns: each reply in a row of its own
-# stands for "all" if the template rewrites only the thoughts of earlier replies
+# The internal value for --train_turns all if the template rewrites only the thoughts of earlier replies.
 EACH_WITH_THOUGHTS = "each_with_thoughts"
-# key in `describe`: the token that ends tool calls, if it is not the stop token
+# Key in `describe`: the token that ends tool calls, if this is not the stop token.
 CALL_STOP = "call_stop_token"
 BOUNDARY = "boundary_tokens"  # key in `describe`, present if boundary tokens are split
 DATE = "template_date"  # key in `describe`: the date passed to the template
-LIMIT = "max_record_bytes"  # key of labelled rows; a longer record stops the run
+LIMIT = "max_record_bytes"  # key in labelled rows: the record limit; a longer record stops the run
 WHY = "mask_policy_reason"  # key in `describe`: the reason for the choice of --mask_policy auto
 
 
@@ -31,18 +31,17 @@ WHY = "mask_policy_reason"  # key in `describe`: the reason for the choice of --
 class LabelSettings:
     """The mask policy and its options. The defaults are those of FastChat.
 
-    mask_policy: "fastchat", "spans", or "auto", which `mask_policy.resolve_policy` resolves. template: a name
+    mask_policy: "fastchat", "spans" or "auto", which `mask_policy.resolve_policy` resolves. template: a name
     in `chat_templates()`, FastChat's spelling of such a name, "model" for the model's own template, or None
-    for the policy's default. train_turns: which replies are learned: "all", "last", or "each" (all, each in a
-    row of its own). For a model's own template that rewrites earlier replies, "all" becomes "each", and
-    "each_with_thoughts" if only thoughts are rewritten. role_map: maps role names in the data to roles.
-    on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
-
-    overlong: "truncate", or "split" as in FastChat's data/split_long_conversation.py. boundary_tokens:
-    whether a token that spans the end of a prompt and the beginning of its reply is kept ("merge") or "split"
-    into the tokens of inference (spans only). template_date: the date that a model's own template sees, in
-    ISO form; None for today. why: the reason for the choice of "auto". has_tools: False if no record has
-    tools; the model's tool template is then ignored (`conversation_labels.detect_tools`).
+    for the policy's default. train_turns: the replies to learn: "all", "last", or "each" (all replies, each
+    in a row of its own). If the model's own template rewrites earlier replies, "all" becomes "each"; if the
+    template rewrites only thoughts, "all" becomes "each_with_thoughts". role_map: maps role names in the data
+    to roles. on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
+    overlong: "truncate", or "split" as in FastChat's data/split_long_conversation.py. boundary_tokens: the
+    rule for a token that spans the end of a prompt and the beginning of its reply: "merge" keeps the token,
+    "split" replaces it by the tokens of inference (spans only). template_date: the date that a model's own
+    template sees, in ISO form; None for today. why: the reason for the choice of "auto". has_tools: False if
+    no record has tools; the model's tool template is then ignored (`conversation_labels.detect_tools`).
     """
 
     mask_policy: str = "fastchat"
@@ -62,7 +61,7 @@ class LabelSettings:
     def from_arguments(cls, data_args: object) -> LabelSettings:
         """Read the settings from DataArguments.
 
-        Fields that `data_args` lacks, as in FastChat's class, have their defaults.
+        Fields that `data_args` lacks, such as an object of FastChat's class, keep their defaults.
         """
         others = ("role_map", "why", "has_tools")
         names = [field.name for field in fields(cls) if field.name not in others]
@@ -76,7 +75,7 @@ class LabelSettings:
 
 
 def parse_role_map(text: str | None) -> dict[str, str]:
-    """Parse `"narrator=system,alice=user"`. ValueError for an item without a name or a role."""
+    """Parse a text such as "narrator=system,alice=user". ValueError if an item has no name or no role."""
     roles = {}
     for item in (text or "").split(",") if text else []:
         name, _, role = (part.strip() for part in item.partition("="))
@@ -97,14 +96,14 @@ def make_labeller(
     self_test: bool = False,
     prompts: bool = False,
 ) -> _C.Labeller:
-    """Return the labeller for a native tokenizer, which makes rows of at most `max_length` ids.
+    """Return the labeller for a native tokenizer. It makes rows of at most `max_length` ids.
 
-    pad_id: id of the padding; -1 for none (spans only). tokenizer: the Python object that `native` belongs
-    to, whose own chat template may be used. num_threads: 0 for one per core, at most eight. self_test: refuse
-    a template whose labels of a probe are wrong (template_check.py). prompts: with the model's own template,
-    render only the tokens before a record's last reply (`ModelTemplate.prompts`).
-
-    ValueError for contradicting options, an unknown template, and a tokenizer that the policy cannot use.
+    pad_id: the padding id; -1 for none (spans only). tokenizer: the Python tokenizer of `native`, whose own
+    chat template may be used. num_threads: thread count; 0 for the core count, but at most eight. self_test:
+    refuse a template whose labels of a sample conversation are wrong (template_check.py). prompts: with the
+    model's own template, render only the tokens before a record's last reply (`ModelTemplate.prompts`).
+    ValueError if options contradict each other, the template is unknown, or the policy cannot use the
+    tokenizer.
     """
     chosen = settings or LabelSettings()
     name, model = choose_template(
@@ -158,11 +157,11 @@ def _turns(requested: str, model: OwnTemplate | None) -> str:
 
 
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
-    """Return mask policy, template and stop token with the keys of data_report.json. why: the reason for
-    auto's choice.
+    """Return mask policy, template and stop token, with the keys of data_report.json.
 
     Further keys are present only if their values are not the defaults: call_stop_token, boundary_tokens,
-    train_turns (if replies have rows of their own) and template_date (if the template uses the date).
+    train_turns (if replies have rows of their own) and template_date (if the template uses the date). why:
+    the reason for the choice of --mask_policy auto.
     """
     options = labeller.options
     return {
@@ -198,7 +197,5 @@ def labels_of(dataset: object) -> str | None:
 
 
 def label_identity(labelling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of `labelling` on which labels depend: all but the reason, the record limit and the
-    date.
-    """
+    """Return the entries of `labelling` that affect labels: all except reason, record limit and date."""
     return {name: value for name, value in labelling.items() if name not in (WHY, DATE, LIMIT)}

@@ -1,4 +1,4 @@
-"""Resolve `--mask_policy auto`: FastChat's labels if they hold with the tokenizer, else spans."""
+"""Resolve `--mask_policy auto`: FastChat's policy if it works with the tokenizer, otherwise spans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer, requ
 
 T = TypeVar("T")
 _FASTCHAT, _STOP = "vicuna_v1.1", "</s>"
-# Named templates for models without a chat template, recognised by the special tokens of the tokenizer.
+# Named templates for models without a chat template, with the special tokens that such a tokenizer has.
 _MARKS = {
     "llama-3": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     "chatml": ("<|im_start|>", "<|im_end|>"),
@@ -27,10 +27,10 @@ _MARKS = {
 def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
     """Replace the policy "auto" in `settings` by a policy that fits the tokenizer, with the reason.
 
-    FastChat's policy is chosen, as in its scripts, unless a flag needs spans or a probe shows that FastChat's
-    token counts fail. With spans, the first of these templates is used: the template named by --template, the
-    model's own, a template whose special tokens the tokenizer has, and FastChat's with the tokenizer's EOS.
-    ValueError, with advice, if there is none.
+    FastChat's policy is chosen, unless a flag needs spans or a probe shows that FastChat's token counts fail.
+    With spans, the template is the first of these that exists: the template named by --template, the model's
+    own template, a template whose special tokens the tokenizer has, and FastChat's template with the
+    tokenizer's EOS. ValueError, with advice, if there is no such template.
     """
     if settings.mask_policy != AUTO:
         return settings
@@ -46,9 +46,7 @@ def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSett
 
 
 def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
-    """Return DataArguments with the policy that `resolve_policy` chooses; a changed copy if the policy was
-    "auto".
-    """
+    """Return `data_args`; if its policy is "auto", a copy with the policy that `resolve_policy` chooses."""
     settled = resolve_policy(LabelSettings.from_arguments(data_args), tokenizer)
     if getattr(data_args, "mask_policy", None) != AUTO:
         return data_args
@@ -63,8 +61,9 @@ def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
 
 
 def resolve_script_policy(settings: LabelSettings) -> LabelSettings:
-    """Resolve "auto" for a script that calls FastChat's functions: to "fastchat", unless a flag needs
-    spans.
+    """Resolve "auto" for a script that calls FastChat's functions.
+
+    The result is "spans" if a flag needs it, and otherwise "fastchat".
     """
     if settings.mask_policy != AUTO:
         return settings
@@ -74,7 +73,7 @@ def resolve_script_policy(settings: LabelSettings) -> LabelSettings:
 def set_pad_token(settings: LabelSettings, tokenizer: NamedTokens) -> None:
     """Set the pad token to the unknown token, as FastChat does.
 
-    The spans policy needs no certain pad token.
+    With the spans policy the pad token is not changed.
     """
     if settings.mask_policy == "fastchat" and tokenizer.pad_token != tokenizer.unk_token:
         tokenizer.pad_token = tokenizer.unk_token
@@ -86,7 +85,7 @@ def fastchat_problem(tokenizer: NamedTokens) -> str | None:
         return "the tokenizer has no unk token, with which FastChat pads"
     native = find_native_tokenizer(tokenizer)
     if native is None:
-        return None  # without a native tokenizer, the tokenizer itself is called, as in FastChat
+        return None  # labels are then made by calls of the tokenizer itself, as in FastChat
     if native.find_token("</s>") < 0:
         return "the tokenizer has no token </s>, with which FastChat ends replies"
     fastchat = LabelSettings(mask_policy="fastchat")
@@ -98,7 +97,7 @@ def fastchat_problem(tokenizer: NamedTokens) -> str | None:
 
 
 def _spans_flag(settings: LabelSettings) -> str | None:
-    """Return the flag among `settings` that needs the spans policy; None if there is none."""
+    """Return the first flag in `settings` that needs the spans policy; None if there is none."""
     name = settings.template
     if name is not None and (name == MODEL or template_name(name) != _FASTCHAT):
         return f"--template {name}"
@@ -112,8 +111,9 @@ def _spans_flag(settings: LabelSettings) -> str | None:
 
 
 def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) -> tuple[str | None, str]:
-    """Return the value for --template (None: the model's own or FastChat's changed one), and where it comes
-    from.
+    """Return the value for --template, and a text with the reason for this choice.
+
+    None: the model's own template, or FastChat's template that `_vicuna_for` has set on the tokenizer.
     """
     if settings.template is not None:
         return settings.template, "the template is named by --template"
@@ -134,9 +134,9 @@ def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) 
 
 
 def _vicuna_for(tokenizer: NamedTokens, native: _C.Tokenizer | None) -> str | None:
-    """Return the token that ends replies in FastChat's template; None if the tokenizer's EOS cannot.
+    """Return the tokenizer's EOS, with which FastChat's template ends replies; None if EOS is not special.
 
-    If EOS is not </s>, the tokenizer gets FastChat's template with EOS in place of </s>.
+    If EOS is not </s>, set FastChat's template, with EOS in place of </s>, as the tokenizer's chat template.
     """
     if native is None or tokenizer.eos_token is None:
         return None
@@ -157,7 +157,7 @@ def _is_special(native: _C.Tokenizer, text: str) -> bool:
 
 
 def _other_template(tokenizer: object) -> str:
-    """Return a note that labels do not use the model's own chat template; "" if it has none or the same."""
+    """Return a note if the model has a chat template that FastChat's labels do not use; else ""."""
     source = template_source(tokenizer)
     if (
         source is None
@@ -169,7 +169,7 @@ def _other_template(tokenizer: object) -> str:
 
 
 def jinja_form_for(name: str, tokenizer: object) -> str:
-    """Return the Jinja text of the named template for a tokenizer, with the BOS of training."""
+    """Return the Jinja text of the named template for a tokenizer, with the same BOS as in training."""
     native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     return jinja_form_of(name, native)
 

@@ -1,8 +1,8 @@
 """Use the model's own Jinja chat template for the spans policy (`--template model`).
 
-Rules: docs/spec/fastchat_labels.md, section 5.3. Templates are rendered in separate processes
-(`rendering/main.py`), because only a process can be stopped within an endless operation and limited in its
-memory.
+The rules are in docs/spec/fastchat_labels.md, section 5.3. Templates are rendered in separate processes
+(`rendering/main.py`), because only a process can be stopped inside an endless operation and have a memory
+limit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _GRACE = 5.0
 _LONGEST_WAIT = 20  # limit of wall-clock time, as a multiple of the limit of processor time
 _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
-# For templates without system messages, recognised by a text in them: the named template that writes a system
-# text into the first user message.
+# Some templates take no system messages. Maps a text in such a template to the named template that writes the
+# system text into the first user message.
 _FOLDING = {"[INST]": "mistral", "<start_of_turn>": "gemma"}
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -42,19 +42,19 @@ Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str, int, bool]
 
 
 class ModelTemplate:
-    """A Jinja chat template with its tokenizer. The object is called with conversations and renders them.
+    """A model's own chat template. The object is called with conversations, and renders them.
 
-    source: the template's text. tokenizer: a fastsft or Hugging Face tokenizer, whose special tokens the
-    template may write. native: its native tokenizer. seconds: limit of processor time for a conversation.
-    day: the date that the template sees, in ISO form; None for today. for_tools: the template is used only
-    for conversations with tools.
+    source: the Jinja text. tokenizer: a fastsft or Hugging Face tokenizer, whose special tokens the template
+    may write. native: its native tokenizer. seconds: limit of processor time for a conversation. day: the
+    date that the template sees, in ISO form; None for today. for_tools: True if the template is used only for
+    conversations with tools.
 
-    `stop_token`: the token that ends replies, found by rendering. `call_stop_token`: the token that ends tool
-    calls; "" if it is the stop token or there is none. `reply_ending`: the text from the end of a reply's
+    stop_token: the token that ends replies, found by rendering. call_stop_token: the token that ends tool
+    calls; "" if it is the stop token or there is none. reply_ending: the text from the end of a reply's
     content to the end of its stop token.
 
-    ValueError for a template that does not compile, does what the sandbox forbids, or ends replies without a
-    special token.
+    ValueError if the template does not compile, does something that the sandbox forbids, or ends replies
+    without a special token.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class ModelTemplate:
     ) -> None:
         adds_bos = bool(getattr(tokenizer, "add_bos_token", False))
         self.source = without_bos(source, adds_bos)
-        # The template sees a date without time, so that the token cache stays valid for a day and all ranks
-        # have the same labels.
+        # The template sees a date without time of day, so that the token cache stays valid for a day and all
+        # ranks have the same labels.
         self.date = _day(day)
         self.asks_for_date = "strftime_now" in source
         self._seconds = seconds
@@ -110,7 +110,7 @@ class ModelTemplate:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that affects the rendered text."""
+        """The SHA-256 of all settings that affect the rendered text."""
         settings = {**self._settings, "seconds": None}
         if not self.asks_for_date:
             settings["date"] = None
@@ -119,11 +119,11 @@ class ModelTemplate:
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
         """Render conversations, in order.
 
-        dialogues: for each conversation its system text, messages (role, text, is_learned, further fields as
-        JSON), and tools as JSON. Returns for each conversation: pieces (text, is_data, is_learned), whether a
-        BOS must be added in front, whether is_data is known, the failure ("" if none), the texts of the
-        further fields, the number of a learned message that the template changes (or -1), and whether it
-        failed because its replies need rows of their own.
+        dialogues: for each conversation a tuple of its system text, its messages (role, text, is_learned,
+        further fields as JSON), and its tools as JSON. The result is, for each conversation, a tuple of:
+        the pieces (text, is_data, is_learned); True if a BOS must be added before the text; True if is_data
+        is known; the error message ("" if none); the texts of the further fields; the number of a learned
+        message that the template changes (or -1); True if the error is that replies need rows of their own.
         """
         return [
             self._with_way_out(written) if written[3] and dialogue[0] is not None else written
@@ -131,9 +131,7 @@ class ModelTemplate:
         ]
 
     def _with_way_out(self, written: Rendered) -> Rendered:
-        """If the failure may come from a system text that the template does not write, name a template that
-        writes it.
-        """
+        """Add advice to the error message if the template writes no system texts."""
         if self._takes_system:
             return written
         folding = next((name for mark, name in _FOLDING.items() if mark in self.source), None)
@@ -151,10 +149,10 @@ class ModelTemplate:
         return self._trait("takes_system")
 
     def prompts(self, dialogues: Sequence[Asked]) -> list[Rendered]:
-        """Render the prompt for the last message of each conversation, a reply that is not written yet.
+        """Render the prompt for each conversation's last message, which stands for a reply to generate.
 
-        The prompt is rendered with `add_generation_prompt` or, if the template ignores that, is the text up
-        to the reply. All of it is marked as learned.
+        The prompt is rendered with `add_generation_prompt` or, if the template ignores that option, is the
+        text up to the reply. The whole prompt is marked as learned.
         """
         return self._ask([{"prompt": dialogue} for dialogue in dialogues])
 
@@ -175,22 +173,22 @@ class ModelTemplate:
 
     @cached_property
     def rewrites(self) -> bool:
-        """True if the text of a reply changes when messages follow it, as in Qwen3's template."""
+        """True if the template writes a reply differently when messages follow it."""
         return self._trait("rewrites")
 
     @cached_property
     def rewrites_thoughts(self) -> bool:
-        """True if the text of a reply with thoughts changes when messages follow it."""
+        """True if the template writes a reply with thoughts differently when messages follow it."""
         return self._trait("rewrites_thoughts")
 
     @cached_property
     def lacks_bos(self) -> bool:
-        """True if the tokenizer puts a BOS in front of a text and the template writes none."""
+        """True if the tokenizer puts a BOS before a text and the template writes none."""
         return self._trait("lacks_bos")
 
     @property
     def first_text(self) -> str:
-        """Text that the template writes for a short conversation."""
+        """The text that the template writes for a short conversation."""
         (written,) = self([(None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "")])
         return "".join(text for text, _, _ in written[0])
 
@@ -201,15 +199,17 @@ class ModelTemplate:
 
     @cached_property
     def fields(self) -> list[str]:
-        """Names of those INPUTS that hold for the template, and of the fields "tools", "tool_calls" and
-        "reasoning_content" that it writes.
+        """The traits of the template: those of INPUTS, and "tools", "tool_calls" and "reasoning_content".
+
+        The last three mean that the template writes the field of that name.
         """
         names = ("tools", "tool_calls", "reasoning_content", *INPUTS)
         return [name for name in names if self._trait(name)]
 
     def _trait(self, name: str) -> bool:
-        """Return whether the template has the trait `name` (`Program.trait`); False, with a message, if the
-        probe fails.
+        """True if the template has the trait `name` (`Program.trait`).
+
+        If the probe fails, print a message and return False.
         """
         if not self._renderers:
             self._renderers.append(_Renderer(self._settings, self._seconds))
@@ -252,7 +252,7 @@ def _day(given: str | None) -> str:
 
 
 class _Renderer:
-    """A rendering process, which is started again after it had to be killed."""
+    """A rendering process. If it had to be killed, the next request starts a new process."""
 
     def __init__(self, settings: dict[str, Any], seconds: float) -> None:
         self._settings = settings
@@ -305,7 +305,7 @@ class _Renderer:
 
 
 class Endings(NamedTuple):
-    """The texts around replies, as `Program.endings` in rendering/program.py returns them."""
+    """The texts around replies that `Program.endings` in rendering/program.py returns."""
 
     last: str
     middle: str
@@ -317,11 +317,11 @@ class Endings(NamedTuple):
 def find_ends(around: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tuple[Ends, str]:
     """Return the tokens that end replies, and the text from a reply's content to its stop token's end.
 
-    native: the native tokenizer. bos, eos: texts of its BOS and EOS, "" for none. The stop token is the first
-    that exists of: EOS if every reply ends with it, the first control token that ends every reply, the first
-    special token after the last reply, and the special token, other than BOS, with which a user message
-    begins after a reply. In the last case, tool calls end with the token with which a tool's result begins.
-    ValueError if there is no such token.
+    native: the native tokenizer. bos, eos: the texts of its BOS and EOS; "" for none. The stop token is the
+    first of these that exists: (1) EOS if every reply ends with EOS, (2) the first control token that ends
+    every reply, (3) the first special token after the last reply, (4) the special token, other than BOS, with
+    which a user message after a reply begins. In case 4, the token with which a tool result begins ends tool
+    calls. ValueError if there is no stop token.
     """
     last = _specials(around.last, native)
     if last:
@@ -340,8 +340,9 @@ def find_ends(around: Endings, native: _C.Tokenizer, bos: str, eos: str) -> tupl
 
 
 def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
-    """Return the token that ends a tool call: the stop token, else the control token at the end of `call`,
-    else "".
+    """Return the token that ends a tool call; "" if there is none.
+
+    This is the stop token if `call` contains it, and otherwise the control token at the end of `call`.
     """
     specials = _specials(call, native)
     last = specials[-1] if specials else ""
@@ -352,7 +353,7 @@ def _call_stop(call: str, stop: str, native: _C.Tokenizer) -> str:
 
 
 def _specials(text: str, native: _C.Tokenizer) -> list[str]:
-    """Return the texts of the special tokens in `text`, in order, except blank ones."""
+    """Return the texts of the special tokens in `text`, in order. Tokens of white space are left out."""
     data = text.encode()
     ids, offsets = native.encode_with_offsets(data)
     pairs = zip(ids, offsets, strict=True)

@@ -1,4 +1,4 @@
-"""Make the token ids of prompts, as `apply_chat_template` with `add_generation_prompt` does."""
+"""Make the token ids of prompts, like `apply_chat_template` with `add_generation_prompt`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fastsft.tokenizer.tokenizer import Tokenizer
 
 _LENGTH = 1 << 24
 _NAMES = {"user": "human", "assistant": "gpt"}
-_MARK = "4711-0815"  # content that marks its place in the rendered text
-_REPLY = "x"  # stands for the reply that is not written yet
+_MARK = "4711-0815"  # a message content that is found again in the rendered text
+_REPLY = "x"  # stands for the reply to generate
 
 
 class Prompts:
-    """Makes prompts for a tokenizer with a chat template.
+    """A maker of prompts for a tokenizer with a chat template.
 
     template: a name in `chat_templates()`; by default the model's own template, or vicuna_v1.1 if the model
-    has none. `name`: name of the template that is used. `stop_id`: id of the token that ends replies; None if
-    the tokenizer has no such token. ValueError for an unknown template.
+    has none. name: the name of the template in use. stop_id: the id of the token that ends replies; None if
+    the tokenizer has no such token. ValueError if the template is unknown.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: str | None = None) -> None:
@@ -42,9 +42,8 @@ class Prompts:
     def ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Return the token ids of a prompt, with BOS.
 
-        messages: dictionaries {"role": "system", "user" or "assistant", "content": text}.
-
-        The last message must be the user's. ValueError for an order of roles that the template refuses.
+        messages: dictionaries {"role": "system", "user" or "assistant", "content": text}. The last message
+        must be a user's. ValueError if the template refuses the order of roles.
         """
         if not messages or messages[-1]["role"] != "user":
             raise ValueError("expected messages of which the last one is the user's")
@@ -58,10 +57,10 @@ class Prompts:
         raise ValueError(f"no prompt for these messages ({'; '.join(reasons) or seen.outcome})")
 
     def content(self, said: str) -> str:
-        """Return the content under which a generated reply is added to the messages of the next prompt.
+        """Return the content with which a generated reply is added to the messages of the next prompt.
 
-        said: the text that the model wrote. Text that the template itself writes in front of a content is
-        removed, such as the header of gpt-oss's final channel, with everything before it.
+        said: the generated text. Text that the template itself writes before a content, such as the header of
+        gpt-oss's final channel, is removed with all text before it.
         """
         lead = self._lead.strip()
         if not lead:
@@ -73,9 +72,7 @@ class Prompts:
 
     @cached_property
     def _lead(self) -> str:
-        """Text that the template writes between a reply's prompt and its content if another message
-        follows.
-        """
+        """The text between a reply's prompt and its content, as written if another message follows."""
         if not self._is_own:
             return ""
         question = {"role": "user", "content": "Hi"}

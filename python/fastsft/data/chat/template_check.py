@@ -1,6 +1,4 @@
-"""Test the labels of a chat template with a tokenizer on sample records (docs/spec/fastchat_labels.md,
-section 4.4).
-"""
+"""Check a chat template's labels on sample records (docs/spec/fastchat_labels.md, section 4.4)."""
 
 from __future__ import annotations
 
@@ -37,15 +35,15 @@ def check_template(
     has_lead: bool = False,
     ending: str | None = None,
 ) -> None:
-    """Raise ValueError, which shows the sample record token by token, if its labels are wrong.
+    """Raise ValueError, which shows a sample record token by token, if the labels are wrong.
 
-    native: the labeller's tokenizer. stop_token: the token that must end each reply. has_lead: the template
-    may write learned text before a reply's content, such as a block of thoughts. ending: the text after a
-    reply's content, by default the stop token.
+    native: the labeller's tokenizer. stop_token: the token that must end each reply. has_lead: True if the
+    template may write learned text before a reply's content, such as a block of thoughts. ending: the text
+    after a reply's content, by default the stop token.
 
-    Checked for each learned reply: (a) its last learned id is the stop token, (b) its first token is learned,
-    (c) its learned ids decode to the reply and `ending`. Checked for the record: (d) nothing else is learned,
-    (e) there is exactly one BOS in front if the tokenizer adds one.
+    Conditions for each learned reply: (a) its last learned id is the stop token, (b) its first token is
+    learned, (c) its learned ids decode to the reply and `ending`. Conditions for the record: (d) no other
+    token is learned, (e) if the tokenizer adds a BOS, the record begins with exactly one BOS.
     """
     name = labeller.options.chat_template
     if native.find_token(stop_token) < 0:
@@ -68,9 +66,9 @@ def check_template(
 
 
 def check_prompt(model: ModelTemplate) -> None:
-    """Raise ValueError if the template writes text before a reply's content that its generation prompt lacks.
+    """Raise ValueError if the template writes text before a reply's content that its prompts lack.
 
-    Such text would be learned as part of replies.
+    Such text would be learned as a part of replies.
     """
     if model.marks_replies:
         return
@@ -89,7 +87,7 @@ def check_prompt(model: ModelTemplate) -> None:
 
 
 def warn_of_stop(stop_id: int, eos_ids: Collection[int], stop_token: str) -> str | None:
-    """Return a message if generation with the model's settings would not stop at `stop_id`."""
+    """Return a warning if generation with the model's settings would not stop at `stop_id`; else None."""
     if stop_id in eos_ids:
         return None
     return (

@@ -1,8 +1,7 @@
-"""Choose the chat template of a run: a named one, or the model's own (docs/spec/fastchat_labels.md, section
-5).
+"""Choose a named template or the model's own template for a run (docs/spec/fastchat_labels.md, section 5).
 
 A model may have two templates: `tool_use` for records with tools, as in transformers' `apply_chat_template`,
-and a default for all other records.
+and a default template for all other records.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ def choose_template(
     day: str | None = None,
     has_tools: bool = True,
 ) -> tuple[str, OwnTemplate | None]:
-    """Return the name of the template and, if the name is "model", the Jinja template that renders.
+    """Return the name of the template and, if the name is "model", the model's own Jinja template.
 
     policy: "fastchat" or "spans". name: a named template, "model", or None for the policy's default
-    (fastchat: vicuna_v1.1; spans: the model's own). chat_template_name: which of the model's templates to
-    use. day: the date that the template sees. has_tools: False if no record has tools.
+    (fastchat: vicuna_v1.1; spans: the model's own template). chat_template_name: the name of the model's
+    template to use. day: the date that the template sees. has_tools: False if no record has tools.
 
-    For None, a model's own template is rendered natively if its text is known to be that of a named template
-    and both lead to the same tokens for probes. "model" always renders with Jinja, which includes messages of
-    the role tool. The model's template tool_use is used for records with tools, as in transformers, unless
-    `chat_template_name` is given or `has_tools` is False.
+    If `name` is None, C++ renders the model's own template natively, provided that its text is the known text
+    of a named template and both give the same tokens for sample records. With "model", Jinja always renders
+    the template, so that messages with the role tool are possible. The model's template tool_use is used for
+    records with tools, as in transformers, unless `chat_template_name` is given or `has_tools` is False.
 
-    ValueError for an unknown name, and if the model has no template that is needed.
+    ValueError if the name is unknown, or if the model has no template although the policy needs it.
     """
     if policy != "spans" or (name is not None and name != MODEL):
         if policy == "spans" and (line := namesake_line(name or "")):
@@ -68,7 +67,7 @@ def choose_template(
 
 
 def template_source(tokenizer: object, chat_template_name: str | None = None) -> str | None:
-    """Return a tokenizer's chat template: its attribute `chat_template`, else the file in its directory."""
+    """Return a tokenizer's chat template: its attribute `chat_template` or the file in its directory."""
     held = getattr(tokenizer, "chat_template", None)
     if isinstance(held, dict):
         held = held.get(chat_template_name or "default")
@@ -95,15 +94,13 @@ def tool_source(tokenizer: object) -> str | None:
 def digest_of(source: str) -> str:
     """Return the SHA-256 of a template's text.
 
-    A line break counts as its escape sequence, which means the same to Jinja.
+    A line break and its escape sequence, which mean the same to Jinja, give the same digest.
     """
     return hashlib.sha256(source.strip().replace("\n", "\\n").encode()).hexdigest()
 
 
 def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | None:
-    """Return the named template that is known with this text and leads to the same tokens for probes; else
-    None.
-    """
+    """Return the named template that has this text and gives the same tokens for sample records, or None."""
     for name in _C.chat_templates():
         if is_published_as(source, name, native) and _agree(name, model, native):
             return str(name)
@@ -111,9 +108,7 @@ def recognise(source: str, model: ModelTemplate, native: _C.Tokenizer) -> str | 
 
 
 def is_published_as(source: str, name: str, native: _C.Tokenizer) -> bool:
-    """True if `source` is a text of the template `name` in published models or in models that fastsft
-    saved.
-    """
+    """True if published models, or models that fastsft saved, have `source` as the template `name`."""
     if digest_of(without_bos(source, native.adds_bos)) in _C.find_chat_template(name).jinja_digests:
         return True
     return source == jinja_form_of(name, native)
@@ -154,7 +149,7 @@ _MOST_SLIPS = 2
 def template_name(name: str) -> str:
     """Return the canonical name of a named template.
 
-    ValueError, with the most similar name, if it is unknown.
+    If the name is unknown, ValueError suggests the most similar name.
     """
     try:
         return _C.canonical_template_name(name)
@@ -169,10 +164,10 @@ def template_name(name: str) -> str:
 
 
 def nearest_name(name: str, names: list[str]) -> str | None:
-    """Return the most similar name; None if none is similar.
+    """Return the most similar of `names`; None if no name is similar.
 
-    Names are similar if letters and digits are equal, if one begins with the other, or if their first words
-    differ by at most two typing errors.
+    Two names are similar if their letters and digits are equal, if either begins with the other, or if their
+    first words differ by at most two typing errors.
     """
     plain = _plain(name)
     by_plain = {_plain(other): other for other in reversed(names)}
@@ -196,8 +191,8 @@ def _stem(name: str) -> str:
     return re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
 
 
-# How LLaMA-Factory's template of the same name differs. Its templates gemma, phi and chatml write the same
-# text as fastsft's.
+# Differences from LLaMA-Factory's templates with the same names. LLaMA-Factory's templates gemma, phi and
+# chatml write the same text as fastsft's.
 _DIFFERENCES = {
     "qwen": 'a record without a system text gets "You are Qwen, created by Alibaba Cloud. You are a helpful '
     'assistant." there, and "You are a helpful assistant." here',
@@ -212,7 +207,7 @@ _DIFFERENCES = {
 
 
 def namesake_line(name: str) -> str:
-    """Return a warning if LLaMA-Factory's template of this name is a different one; else ""."""
+    """Return a warning if LLaMA-Factory's template of this name differs from fastsft's; otherwise ""."""
     if name not in _DIFFERENCES:
         return ""
     return (
@@ -230,9 +225,9 @@ _NO_TOOLS = (
 
 
 class TemplateWithTools:
-    """A model's two templates in one object.
+    """Two templates of a model in a single object.
 
-    `tools` renders conversations with tools, `default` all others.
+    tools: renders conversations with tools. default: renders all other conversations.
     """
 
     def __init__(self, default: ModelTemplate, tools: ModelTemplate) -> None:
@@ -244,7 +239,7 @@ class TemplateWithTools:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the digests of both templates."""
+        """The SHA-256 of both templates' digests."""
         return hashlib.sha256(f"{self.default.digest} {self.tools.digest}".encode()).hexdigest()
 
     def __call__(self, dialogues: Sequence[Asked]) -> list[Rendered]:
@@ -281,8 +276,9 @@ class TemplateWithTools:
 
     @property
     def fields(self) -> list[str]:
-        """Names of the fields about tools and calls that `tools` writes, and of the other fields that both
-        templates write.
+        """The traits of the two templates together (`ModelTemplate.fields`).
+
+        Traits about tools and calls are those of `tools`; every other trait must be true of both templates.
         """
         both = set(self.default.fields) & set(self.tools.fields)
         of_tools = ("tools", "tool_calls", *CALL_IDS)
@@ -301,8 +297,8 @@ def own_template(
 ) -> OwnTemplate:
     """Return the model's template `source`, combined with its tool template if both can be trained together.
 
-    tool_source: text of the tool template, or None. If it cannot be used, a message tells why. ValueError if
-    `source` cannot be used.
+    tool_source: the text of the tool template, or None. If the tool template cannot be used, a message gives
+    the reason. ValueError if `source` cannot be used.
     """
     plain = ModelTemplate(source, tokenizer, native, day=day)
     if tool_source is None:

@@ -1,4 +1,4 @@
-"""Write chat templates for other programs: Jinja text for a saved model, and Ollama's Go template."""
+"""Write chat templates for other programs: Jinja text for a saved model, and a Go template for Ollama."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 def set_saved_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
-    """Let `tokenizer` be saved with the template of the labels; print a message if the base model has
-    another.
+    """Make `tokenizer` save the template of the labels. Print a message if the base model's differs.
 
     labelling: the result of `describe` for the rows; empty if a script made the rows. In that case, and for a
-    transformers tokenizer, nothing is changed and the base model's template is saved. choice: value of
+    transformers tokenizer, nothing changes, and the base model's template is saved. choice: the value of
     --save_chat_template.
     """
     if not isinstance(tokenizer, Tokenizer) or "template" not in labelling:
@@ -69,10 +68,9 @@ def set_saved_template(
 
 
 def trained_source(tokenizer: object, settings: LabelSettings, name: str) -> str:
-    """Return the Jinja text of the labels' template: the model's own if it renders the same text, with BOS if
-    needed.
+    """Return the Jinja text of the labels' template, with a BOS if necessary.
 
-    name: name of the labels' template.
+    name: the name of the labels' template. The model's own template is returned if it writes the same text.
     """
     own = template_source(tokenizer)
     chosen = template_source(tokenizer, settings.chat_template_name)
@@ -91,19 +89,17 @@ def _tools_with_bos(tokenizer: object, settings: LabelSettings) -> str | None:
         return None
     try:
         begun = _begun(source, tokenizer, TOOL_TEMPLATE, for_tools=True)
-    except ValueError:  # the template cannot be used for labels, of which a message was printed
+    except ValueError:  # the template cannot be used for labels; a message has said so
         return None
     return begun if begun != source else None
 
 
 def _begun(source: str, tokenizer: object, name: str, for_tools: bool = False) -> str:
-    """Return a model's own template, with a BOS in front if the tokenizer adds one and the template writes
-    none.
-    """
+    """Return a model's own template, with a BOS added if the tokenizer adds it and the template does not."""
     native = require_native_tokenizer(tokenizer, f"the chat template {name}")
     if not native.adds_bos or native.named.bos < 0:
         return source
-    with collected():  # the messages of ModelTemplate were printed when labels were made
+    with collected():  # ModelTemplate's messages were already printed when labels were made
         model = ModelTemplate(source, tokenizer, native, for_tools=for_tools)
     try:
         return with_bos(source, gap_after_bos(native, model.first_text)) if model.lacks_bos else source
@@ -140,10 +136,10 @@ _SYSTEM, _ASKED, _REPLIED = (
 class TurnTexts:
     """The texts that a chat template writes around the contents of messages.
 
-    first: text before the first user content if there is no system text. before_system, after_system: texts
-    before and after a system text. to_reply: text between a user content and the reply. to_user: text between
-    a reply and the next user content. lead: the end of `to_reply` that the generation prompt does not have.
-    rest: the text of the generation prompt in place of `lead`.
+    first: the text before the first user content if there is no system text. before_system, after_system: the
+    texts before and after a system text. to_reply: the text between a user content and the reply. to_user:
+    the text between a reply and the next user content. lead: the end of `to_reply` that the generation prompt
+    lacks. rest: the text that the generation prompt has in place of `lead`.
     """
 
     first: str
@@ -155,22 +151,20 @@ class TurnTexts:
     rest: str
 
     def prompt(self, system: str | None, turns: Sequence[str]) -> str:
-        """Return the text before a reply that is in the conversation.
+        """Return the text before a reply that the conversation contains.
 
-        turns: contents of user, assistant, user, ...
+        turns: the contents of user, assistant, user and so on.
         """
         front = self.first if system is None else self.before_system + system + self.after_system
         ends = (self.to_reply, self.to_user)
         return front + "".join(text + ends[i % 2] for i, text in enumerate(turns))
 
     def asked(self, system: str | None, turns: Sequence[str]) -> str:
-        """Return the prompt for a reply that is not written yet."""
+        """Return the prompt for a reply to generate."""
         return self.prompt(system, turns).removesuffix(self.lead) + self.rest
 
     def go_template(self) -> str:
-        """Return the template for the field `TEMPLATE` of a Modelfile, where Ollama puts system messages into
-        .System.
-        """
+        """Return the text for the field `TEMPLATE` of a Modelfile. Ollama sets .System to system messages."""
         return (
             f"{{{{ $begun := false }}}}{{{{ if .System }}}}{_literal(self.before_system)}{{{{ .System }}}}"
             f"{_literal(self.after_system)}{{{{ else }}}}{_literal(self.first)}{{{{ end }}}}"
@@ -187,7 +181,7 @@ class TurnTexts:
 class OllamaTemplate:
     """A chat template for Ollama.
 
-    text: source for Go's text/template. stop: the text that ends generation. notes: messages about
+    text: the template for Go's text/template. stop: the text that ends generation. notes: messages about
     differences from the Jinja template.
     """
 
@@ -197,9 +191,9 @@ class OllamaTemplate:
 
 
 def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
-    """Convert the tokenizer's chat template to Ollama's form.
+    """Convert the tokenizer's chat template for Ollama.
 
-    ValueError if that cannot write the same text.
+    ValueError if Ollama's form of template cannot write the same text.
     """
     source = template_source(tokenizer)
     if source is None:
@@ -249,7 +243,7 @@ def _cut(text: str, contents: Sequence[str], name: str) -> list[str]:
 
 
 def _check(texts: TurnTexts, template: ModelTemplate, bos: str, name: str) -> None:
-    """Raise ValueError if `texts` do not make the template's text of whole conversations and prompts."""
+    """Raise ValueError if `texts` do not give the template's text for sample conversations and prompts."""
     end = _end(template, bos, texts)
     for system in (None, "Be kind."):
         for count in (2, 4, 6):
@@ -269,7 +263,7 @@ def _end(template: ModelTemplate, bos: str, texts: TurnTexts) -> str:
 
 
 def _rendered(template: ModelTemplate, bos: str, system: str | None, turns: Sequence[str]) -> str:
-    """Return the text of a conversation without the BOS in front, which Ollama's tokenizer adds."""
+    """Return the text of a conversation without its first BOS, which Ollama's tokenizer adds."""
     return _text(template, bos, system, turns)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between two tensors of one name.
+    """Difference between two tensors of the same name.
 
     largest: the largest absolute difference; inf if only one of two values is finite, or shapes differ.
     """
@@ -74,7 +74,7 @@ def compare(first: StoredWeights, second: StoredWeights) -> Iterator[Difference 
 
 
 def _is_second_copy(name: str, weights: StoredWeights) -> bool:
-    """True for a head equal to the embedding, which files of a model with tied weights may leave out."""
+    """True if `name` is a head equal to the embedding, which files may leave out if weights are tied."""
     return name == HEAD and EMBEDDING in weights.tensors and weights.is_same(EMBEDDING, weights, HEAD)
 
 

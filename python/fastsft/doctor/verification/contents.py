@@ -130,7 +130,7 @@ def check_tokenizer(subject: ExaminedDirectory) -> str:
 def _other_id(name: str, config: dict[str, Any], tokenizer: Tokenizer) -> str:
     """Return a line if config.json and the tokenizer have different ids for the token `name`, else "".
 
-    If one of them has no id, this is no difference.
+    A missing id does not count as a difference.
     """
     configured, own = config.get(name), getattr(tokenizer, name)
     listed = configured if isinstance(configured, list) else [configured]
@@ -193,7 +193,7 @@ def check_adapter_values(subject: ExaminedDirectory) -> str:
 
 
 def check_adapter_tokenizer(subject: ExaminedDirectory) -> str:
-    """Check the adapter's tokenizer like a model's. NotCheckedError if the adapter has none of its own."""
+    """Check the adapter's tokenizer like a model's. NotCheckedError if the adapter has no tokenizer."""
     if not (subject.directory / "tokenizer_config.json").is_file():
         raise NotCheckedError("the adapter has no tokenizer of its own: the base model's is taken")
     return check_tokenizer(subject)

@@ -22,7 +22,7 @@ _MOST_NAMED = 5
 
 
 def check_files(subject: ExaminedDirectory) -> str:
-    """Check files against the manifest's checksums, or those recorded when fastsft wrote the files."""
+    """Check files against the checksums in the manifest, or against those of the last write by fastsft."""
     folder = subject.directory
     if (folder / "manifest.json").exists():
         problems = list(_C.verify_directory(str(folder)))
@@ -114,6 +114,6 @@ def _faults(path: Path) -> Iterator[str]:
 
 
 def named(names: list[str]) -> str:
-    """Return the first few names, each on its own line, and how many more there are."""
+    """Return the first few names, each on a line, and the number of further names."""
     more = len(names) - _MOST_NAMED
     return "\n".join(names[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")

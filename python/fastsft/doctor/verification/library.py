@@ -54,7 +54,7 @@ def _opened(subject: ExaminedDirectory, here: str) -> PreTrainedModel:
         return empty_of(
             lambda: AutoModelForCausalLM.from_config(config, dtype=torch.float32), f"transformers {here}"
         )
-    except Exception as error:  # libraries raise any class
+    except Exception as error:  # libraries may raise any exception
         raise ProblemError(f"transformers {here} does not open it: {first_line(error)}", _WAY_OUT) from None
 
 
@@ -75,7 +75,7 @@ def _scale(owner: Any, name: str) -> float:
 
 
 def _positions(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """Return a line for each tensor with rotary frequencies that differ from those in fastsft's engine."""
+    """Return a line for each tensor of rotary frequencies that differs between transformers and fastsft."""
     import torch
 
     reference = _rotations(opened)
@@ -113,7 +113,7 @@ def _vocabulary(opened: PreTrainedModel, model: CausalLM) -> list[str]:
 
 
 def ties_that_differ(opened: PreTrainedModel, model: CausalLM) -> list[str]:
-    """Return a line if only one of transformers' model and fastsft's model ties head and embedding."""
+    """Return a line if transformers' model ties head and embedding and fastsft's does not, or vice versa."""
     head = opened.get_output_embeddings()
     if head is None:
         return []
@@ -131,7 +131,7 @@ def _tokenizer(subject: ExaminedDirectory) -> list[str]:
 
     try:
         reference = AutoTokenizer.from_pretrained(subject.directory, local_files_only=True)
-    except Exception as error:  # libraries raise any class
+    except Exception as error:  # libraries may raise any exception
         return [f"AutoTokenizer: {first_line(error)}"]
     own = subject.tokenizer
     return [

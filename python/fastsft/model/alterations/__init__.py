@@ -1,1 +1,1 @@
-"""Finds changes to a transformers model, or to transformers, that the engine would not compute."""
+"""Finds changes to a model or to transformers itself that the engine would not reproduce."""

@@ -1,4 +1,4 @@
-"""Alterations: objects that a script has changed, and a single error message about them."""
+"""Alterations, which are changes by a script to a model or a library, and an error message about them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class Alteration:
-    """A change by a script.
+    """A change that a script has made.
 
-    where: the object or attribute. found: what it is now. native: what the engine computes instead. way_out:
-    how to solve it.
+    where: the changed object or attribute. found: its present value. native: the engine's computation, which
+    ignores the change. way_out: advice for the user.
     """
 
     where: str
@@ -25,9 +25,9 @@ class Alteration:
 
 
 def refuse(alterations: list[Alteration], caller: str) -> None:
-    """Raise a ValueError that names the first alteration per kind, if there are any.
+    """Raise a ValueError that names the first alteration in each kind; do nothing without alterations.
 
-    caller: prefix for the message.
+    caller: message prefix.
     """
     if not alterations:
         return

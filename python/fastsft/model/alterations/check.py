@@ -1,7 +1,7 @@
-"""Checks that a given model, or the library code that would load a directory, computes what the engine does.
+"""Checks that a given model computes the same as the engine.
 
-Code is compared, and no trial on small layers is run, because a patch may act only for certain layers, sizes,
-tokens, times or ranks.
+For a model directory, the library code that would load it is checked. Code is compared rather than tried on
+small layers, because a patch may act only for certain layers, sizes, tokens, times or ranks.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _DEFAULT_ATTENTION = "sdpa"
-# transformers' modules that take part in a step, besides the model's own.
+# transformers' modules that take part in a step, in addition to the model's own module
 _COMPUTING = ("transformers.integrations.sdpa_attention", "transformers.loss.loss_utils")
-# Wrappers of a model, by class name, and how a script removes each.
+# Class names of wrappers around a model, with the advice how to remove each.
 _TAKE_OFF = {
     "DistributedDataParallel": "give model.module: fastsft averages gradients itself",
     "DataParallel": "give model.module, and start one process a device with torchrun",
@@ -45,10 +45,10 @@ _TAKE_OFF = {
 def check_model(
     model: PreTrainedModel, config: dict[str, Any], caller: str, training: bool
 ) -> tuple[ModuleSettings, WatchedNames]:
-    """Raise ValueError, naming every object and attribute, if modules compute something else than the engine.
+    """Raise ValueError if modules compute something else than the engine. The error names every change.
 
-    Return the settings that the modules compute with, and the library names that were checked. caller: prefix
-    for messages. training: True if steps follow, so that dropout matters.
+    Return the settings that the modules compute with, and the library names that were checked. caller:
+    message prefix. training: True if training follows, so that dropout matters.
     """
     code = LibraryCode(with_init=False)
     for kind in {type(module): None for module in model.modules()}:
@@ -58,7 +58,7 @@ def check_model(
     library = [*code.found, *global_hooks()]
     built = {**config, **structure_settings(model, config)}
     modules = _compared(model, built, library, caller)
-    if modules.found:  # other modules have no settings that can be read
+    if modules.found:  # modules of another structure have no settings that can be read
         refuse([*modules.found, *hooks_of(model)], caller)
     settings = ModuleSettings(model, config)
     if {**built, **settings.differing} != built:
@@ -81,10 +81,11 @@ def check_model(
 
 
 def check_patches(model_type: str, caller: str) -> WatchedNames:
-    """Raise ValueError for torch and transformers patches with which the original would train a directory.
+    """Raise ValueError if torch or transformers was patched, so that it would compute something else.
 
-    The error names the patched object. Nothing is imported: if a transformers file is not imported yet, only
-    the names in it are read. Return the names that were checked.
+    The check is for models that are opened from a directory; the error names the patched object. Nothing is
+    imported: if a transformers file is not imported yet, only its names are read. Return the names that were
+    checked.
     """
     from fastsft import _C
 
@@ -114,7 +115,7 @@ def _compared(
 ) -> ComparedModules:
     """Compare the modules with a fresh model that is built from `config` without dropout.
 
-    library: library patches, named in the error if no fresh model can be built.
+    library: library patches. If no fresh model can be built, the error names these.
     """
     without_dropout = {**config, **dict.fromkeys(find_dropouts(config), 0.0)}
     try:
@@ -143,9 +144,9 @@ def family_module(model_type: str) -> str:
 
 
 def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
-    """Raise a ValueError unless `model` has transformers' own class <prefix>ForCausalLM.
+    """Raise a ValueError unless the class of `model` is transformers' own <prefix>ForCausalLM.
 
-    known: names of the supported classes, for the message.
+    known: the supported classes' names, for the message.
     """
     kind = type(model)
     name = f"{kind.__module__}.{kind.__qualname__}"
@@ -155,7 +156,8 @@ def check_class(model: PreTrainedModel, prefix: str | None, known: str) -> None:
     if way_out is None and prefix is not None and kind.__name__ == f"{prefix}ForCausalLM":
         home = family_module(model.config.model_type)
         is_there = vars(sys.modules[home]).get(kind.__name__) is kind
-        if kind.__module__ == home and (is_there or not replaced_methods(kind)):  # built before a reload
+        # `is_there` is False if the module was reloaded after the model was built.
+        if kind.__module__ == home and (is_there or not replaced_methods(kind)):
             return
         raise ValueError(
             f"Trainer: expected model to be {home}.{kind.__name__}, got {name}, a class of the same name; "

@@ -1,4 +1,4 @@
-"""Known replacements of library code that compute the same, recognised by module, name and code."""
+"""Known library replacements that compute the same, recognized by module, name and code."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from types import FunctionType
 
 from fastsft.originals.functions import is_defined_there, plain
 
-# These replacements compute exact causal attention within each row, without padding and dropout; only the
-# mask's form differs.
+# These replacements compute exact causal attention within each row, without padding and dropout. They differ
+# from the original only in the mask's form.
 _OF_FLASH = ("forward", "_prepare_decoder_attention_mask")
 _EXACT_ATTENTION = {
     "fastchat.train.llama_flash_attn_monkey_patch": _OF_FLASH,
     "fastchat.train.llama2_flash_attn_monkey_patch": _OF_FLASH,
     "fastchat.train.llama_xformers_attn_monkey_patch": ("xformers_forward",),
     "longchat.train.monkey_patch.llama_flash_attn_monkey_patch": _OF_FLASH,
-    # It uses torch's attention with is_causal, which differs only for padding at a row's end.
+    # torch's attention with is_causal; differs only if a row ends with padding
     "toolbench.train.llama_flash_attn_monkey_patch": ("forward_2", "_prepare_decoder_attention_mask"),
 }
-# Fused kernels for these families' formulas: rotation, norm without offset, SwiGLU, head with cross entropy.
-# The package's other names are for families with other formulas (GEGLU, Gemma's norm).
+# Fused kernels that compute these families' formulas: rotation, norm without offset, SwiGLU, and head with
+# cross entropy. The package's other kernels compute other formulas (GEGLU, Gemma's norm).
 _LIGER = {
     "liger_kernel.transformers.rope": ("liger_rotary_pos_emb",),
     "liger_kernel.transformers.rms_norm": ("LigerRMSNorm", "LigerRMSNorm.forward"),
@@ -30,13 +30,13 @@ _LIGER = {
     **{f"liger_kernel.transformers.model.{family}": ("lce_forward",)
        for family in ("llama", "mistral", "qwen2", "qwen3", "phi3")},
 }  # fmt: skip
-# F.linear as an autograd function that saves no gathered weights. DeepSpeed puts it in F.linear's place and
-# never removes it.
+# An autograd function that computes F.linear without saving gathered weights. DeepSpeed replaces F.linear
+# with this function, and never restores the original.
 _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
 
 
 def equal_replacement(value: object) -> str | None:
-    """Return the phrase that names a known replacement in messages; None if `value` is none."""
+    """Return the phrase that names a known replacement in messages; None for other values."""
     function = value if isinstance(value, type) else plain(value)
     if isinstance(function, type):
         module, name = function.__module__, function.__qualname__
@@ -59,14 +59,14 @@ def _notice(module: str, name: str) -> str | None:
 
 
 def _is_defined(value: type | FunctionType, module: str, name: str) -> bool:
-    """Return True if `module`'s file defines this function or class with the same code."""
+    """Return True if the file of `module` defines this function or class with the same code."""
     if isinstance(value, type):
         return _defines_class(module, value)
     return module in sys.modules and is_defined_there(value, module, name)
 
 
 def _defines_class(module: str, kind: type) -> bool:
-    """Return True if the module has this class, with the methods that its file defines."""
+    """Return True if the module contains this class, with the methods that the file defines."""
     if vars(sys.modules.get(module, object)).get(kind.__qualname__) is not kind:
         return False
     functions = {name: value for name, value in vars(kind).items() if isinstance(value, FunctionType)}

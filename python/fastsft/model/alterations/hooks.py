@@ -1,4 +1,4 @@
-"""Hooks on modules and parameters, which the engine would never call, because it runs no module."""
+"""Finds hooks on modules and parameters. The engine would never call them, because it runs no module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_MODULES = {
     "_backward_hooks": "backward hook", "_backward_pre_hooks": "backward pre-hook",
 }  # fmt: skip
 _OF_PARAMETERS = {"_backward_hooks": "gradient hook", "_post_accumulate_grad_hooks": "post-accumulate hook"}
-# torch modules whose hooks only record names and sizes, and return nothing.
+# torch modules whose hooks only record names and sizes, and return nothing
 _OBSERVING = (
     "torch.utils.module_tracker", "torch.utils.flop_counter", "torch.profiler", "torch.autograd.profiler",
 )  # fmt: skip
@@ -51,9 +51,9 @@ def global_hooks() -> Iterator[Alteration]:
 
 
 def observers() -> Iterator[str]:
-    """Yield a notice for every global hook by which torch counts FLOPs or calls.
+    """Yield a notice for each global hook with which torch counts FLOPs or calls.
 
-    The engine runs no module, so that such hooks count nothing.
+    The engine runs no module, so such a hook counts nothing.
     """
     for kind, hook in _global_hooks():
         if _only_observes(hook):
@@ -123,7 +123,7 @@ def _only_sets_requires_grad(hook: object) -> bool:
 
 
 def _steps(code: CodeType) -> tuple[tuple[str, object], ...]:
-    """Return the instructions, with local variables as positions, because their names do not matter."""
+    """Return the instructions in a comparable form: positions instead of local variables' names."""
     return tuple(
         (each.opname, code.co_varnames.index(each.argval) if each.argval in code.co_varnames else each.argval)
         for each in dis.get_instructions(code)

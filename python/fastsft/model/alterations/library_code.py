@@ -1,6 +1,6 @@
-"""Compares all library code that a model's forward calls by name with the library's source files.
+"""Compares the library code that a model's forward pass calls by name with the library's source files.
 
-The names are read from code objects, so that no function list has to follow the releases.
+The names are read from code objects, so that no list of functions must be updated for new releases.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fastsft.originals.functions import described, is_defined_there, is_written_
 from fastsft.originals.snapshots import WatchedNames
 from fastsft.originals.source import nested_codes, source_of
 
-# Methods that calling a module runs, and methods that can hide an attribute.
+# Methods that run when a module is called, and methods that can hide an attribute.
 _OF_A_CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__", "__getattribute__", "forward")
 _MODELS = "transformers.models."
-# Tensor methods that operators in the code call without naming them.
+# Tensor methods that run for an operator, so that the code does not name them.
 _OPERATORS = {
     *("__add__", "__radd__", "__iadd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__imul__", "__pow__"),
     *("__matmul__", "__rmatmul__", "__truediv__", "__neg__", "__getitem__", "__setitem__"),
     *("__torch_function__", "backward"),
 }
-# transformers sets functions in this module when flash attention is first called.
+# This transformers module gets some of its functions when flash attention is first called.
 _FILLED_AT_USE = ("transformers.modeling_flash_attention_utils",)
-# Exact causal attention implementations, which differ only in speed.
+# Exact causal attention implementations; they differ only in speed.
 _ATTENTION = {
     "sdpa": ("transformers.integrations.sdpa_attention", "sdpa_attention_forward"),
     "flash_attention_2": ("transformers.integrations.flash_attention", "flash_attention_forward"),
@@ -60,12 +60,14 @@ CONDENSED = (
 
 
 class LibraryCode:
-    """The library code that classes reach.
+    """The library code that given classes reach through names.
 
-    found: names whose value is not that of their source file. equal: names, for messages, of replacements
-    that compute the same. reads: attributes that calling a class reads. reads_of_modules: attributes that
-    functions read from an argument `module`. watched: all names that were followed. with_init: also follow
-    `__init__`, for a model that is still to be loaded.
+    found: names whose value differs from their source file.
+    equal: phrases, for messages, about replacements that compute the same.
+    reads: for each class, the attributes that a call reads.
+    reads_of_modules: attributes that functions read from an argument `module`.
+    watched: all names that were followed.
+    with_init: True to follow `__init__` as well, for a model that is not loaded yet.
     """
 
     def __init__(self, with_init: bool) -> None:
@@ -79,7 +81,7 @@ class LibraryCode:
         self._seen: set[tuple[str, str]] = set()
 
     def follow_class(self, kind: type) -> None:
-        """Follow the methods that calling the class runs, and the names in them."""
+        """Follow the methods that run when a module of this class is called, and the names in them."""
         if kind in self.reads:
             return
         names = self.reads[kind] = set(self._start)
@@ -92,12 +94,19 @@ class LibraryCode:
                 waiting += sorted(read)
 
     def _owners(self, kind: type, name: str) -> Iterator[type]:
-        """Yield the nearest class that defines the name; for methods that run at every call, all classes."""
+        """Yield the classes whose definition of `name` may run.
+
+        A method such as __call__ or __getattr__ can be reached in every base class. For other names, only the
+        nearest definition runs.
+        """
         owners = [owner for owner in kind.__mro__[:-1] if name in vars(owner)]
         yield from owners if name in self._start and name != "forward" else owners[:1]
 
     def _follow_method(self, owner: type, name: str) -> set[str]:
-        """Follow a method that the class itself defines; return the attributes that it reads from `self`."""
+        """Follow a method that `owner` itself defines.
+
+        Return the attributes that the method reads from `self`.
+        """
         value, home = vars(owner)[name], owner.__module__
         qualname = f"{owner.__qualname__}.{name}"
         self.watched.add(owner, name)
@@ -112,16 +121,20 @@ class LibraryCode:
             return set()
         codes = source_of(home).codes.get(qualname) or [plain(value).__code__]
         read = {name for code in codes for name in self._follow(code, home)}
-        return set() if name == "__init__" else read  # a call does not read what __init__ reads
+        # A call of the module does not read the attributes that __init__ reads.
+        return set() if name == "__init__" else read
 
     def _is_own(self, value: object, home: str, qualname: str) -> bool:
         if source_of(home).defines(qualname):
             return is_defined_there(value, home, qualname)
-        # A class attribute can be a function with another name, such as Module.__call__.
+        # A class attribute can be a function that has another name, such as Module.__call__.
         return is_written_in(value, home) and not home.startswith("transformers.")
 
     def _follow(self, code: CodeType, home: str) -> frozenset[str]:
-        """Follow the names in a function's code; return what it reads from its first argument, by name."""
+        """Follow the names in a function's code.
+
+        Return the attributes that the function reads from its first argument.
+        """
         if home.startswith("transformers.") or home.startswith("torch.nn.modules."):
             named = _names_of(code)
             for name in sorted(named & vars(sys.modules[home]).keys()):
@@ -130,9 +143,9 @@ class LibraryCode:
         return _reads_of_self(code)
 
     def follow_name(self, home: str, name: str, named: set[str] | frozenset[str] = frozenset()) -> None:
-        """Follow a name in module `home`.
+        """Follow a name in the module `home`.
 
-        named: other names in the same code, which may be its attributes.
+        named: other names in the same code, some of which may be attributes of `name`.
         """
         value, source = vars(sys.modules[home])[name], source_of(home)
         if isinstance(value, ModuleType):
@@ -170,7 +183,7 @@ class LibraryCode:
             self.follow_class(value)
 
     def _follow_import(self, value: object, home: str, name: str) -> None:
-        """Compare an imported name with its origin, and follow the name there."""
+        """Compare an imported name with the object in its module of origin, and follow the name there."""
         for module, original in source_of(home).imports[name]:
             if module not in sys.modules:
                 continue
@@ -182,7 +195,7 @@ class LibraryCode:
             self._replaced(f"{home}.{name}", value)
 
     def _follow_module(self, module: ModuleType, named: set[str] | frozenset[str], depth: int) -> None:
-        """Follow the torch attributes whose names are in `named`; depth: submodule levels."""
+        """Follow a torch module's attributes whose names are in `named`. depth: submodule levels."""
         package = module.__name__.split(".")[0]
         if package != "torch" or depth == 0:
             return
@@ -217,12 +230,15 @@ class LibraryCode:
         self.differs(where, value, _NATIVE, CONDENSED if is_rotation else _WAY_OUT)
 
     def differs(self, where: str, value: object, native: str, way_out: str) -> None:
-        """Add an alteration: `value` replaces the library's own object."""
+        """Add an alteration, because `value` replaces the library's own object."""
         self.found.append(Alteration(where, f"is replaced by {described(value)}", native, way_out))
 
 
 def _is_torchs(value: object, name: str) -> bool:
-    """Return True if the value, under this name, is torch's own, or is not callable."""
+    """Return True if the value is torch's own object with this name.
+
+    Values that are no code count as torch's.
+    """
     if isinstance(value, BuiltinFunctionType):
         return value.__name__ == name
     if isinstance(value, FunctionType):
@@ -233,7 +249,7 @@ def _is_torchs(value: object, name: str) -> bool:
 
 
 def _is_imported(value: object, home: str, name: str) -> bool:
-    """Return True if `home`'s file imports the value from another package than torch."""
+    """Return True if the file of `home` imports the value from a package other than torch."""
     return any(
         module.split(".")[0] != "torch" and vars(sys.modules.get(module, object)).get(original or "") is value
         for module, original in source_of(home).imports.get(name, ())
@@ -266,7 +282,7 @@ def _reads_of_self(code: CodeType) -> frozenset[str]:
 
 
 def follow_tables(code: LibraryCode, implementation: str) -> None:
-    """Follow attention, mask and loss, which transformers looks up in tables."""
+    """Follow the functions for attention, mask and loss, which transformers looks up in tables."""
     _follow_attention(code, implementation)
     _check_mask(code, implementation)
     loss = _table("transformers.loss.loss_utils", "LOSS_MAPPING")
@@ -280,7 +296,7 @@ def follow_tables(code: LibraryCode, implementation: str) -> None:
 
 
 def follow_builders(code: LibraryCode, activation: str) -> None:
-    """Follow activation and rotation, which a model that is still to be built looks up in tables."""
+    """Follow activation and rotation, which transformers looks up in tables when it builds a model."""
     table = _table("transformers.activations", "ACT2FN")
     kind = dict.get(table, activation) if isinstance(table, dict) else None
     words, classes = _ACTIVATIONS[activation]
@@ -303,7 +319,8 @@ def is_causal_lm_loss(value: object) -> bool:
 
 def _follow_attention(code: LibraryCode, implementation: str) -> None:
     table = _table("transformers.modeling_utils", "ALL_ATTENTION_FUNCTIONS")
-    if table is None or implementation == "eager":  # eager is a function of the model's own module
+    # "eager" has no entry in the table: its function is in the model's own module
+    if table is None or implementation == "eager":
         return
     where = f'transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["{implementation}"]'
     value, home = table.get(implementation), _ATTENTION.get(implementation)
@@ -323,7 +340,7 @@ def _check_mask(code: LibraryCode, implementation: str) -> None:
     value = (_table(home, "ALL_MASK_ATTENTION_FUNCTIONS") or {}).get(implementation)
     kind = _MASKS.get(implementation, "flash_attention_mask" if "/" in implementation else "?")
     name = getattr(value, "__name__", "")
-    # If there is no value, the release has no such table, or transformers itself rejects the name.
+    # There is no value if the release has no such table, or if transformers itself rejects the name.
     if value is not None and not (name.startswith(kind) and is_defined_there(value, home, name)):
         where = f'{home}.ALL_MASK_ATTENTION_FUNCTIONS["{implementation}"]'
         code.differs(where, value, _CAUSAL, _USE_SDPA)

@@ -1,4 +1,4 @@
-"""The rotation that a rotary module applies, expressed as engine settings."""
+"""Describes the rotation that a rotary module applies by engine settings."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from fastsft.originals.functions import is_defined_there
 if TYPE_CHECKING:
     import torch
 
-# Devices compute float32 powers a little differently. Another base or factor would differ by far more.
+# Relative tolerance: devices differ a little in float32 powers. Another base or factor differs by far more.
 _ROUNDING = 2e-6
 _KNOWN = ("default", "linear", "llama3", "yarn", "dynamic", "longrope")
-_SWITCHING = ("dynamic", "longrope")  # types whose frequencies change for longer batches
+_SWITCHING = ("dynamic", "longrope")  # types that use other frequencies for longer batches
 _UNITS = "transformers.modeling_rope_utils"
 
 
 def rotation_settings(
     module: Any, where: str, config: dict[str, Any], head_dim: int
 ) -> tuple[dict[str, Any], list[Alteration]]:
-    """Return settings that replace those in `config`, and alterations that no setting expresses.
+    """Return settings that replace those in `config`, and alterations that no setting can describe.
 
-    There are no settings if `config` yields the module's frequencies. Otherwise they are unscaled positions,
-    another base, or one linear factor, if one of these yields exactly the module's frequencies. where: the
-    module's path, for messages.
+    There are no settings if `config` already yields the module's frequencies. Otherwise, the settings are the
+    first of these that yields exactly the module's frequencies: unscaled positions, another base, or one
+    linear factor. where: the module's path, for messages.
     """
     kind, bits = getattr(module, "rope_type", "default"), module.inv_freq.dtype
-    if kind == _kind(config) and kind not in _KNOWN:  # the engine rejects the configuration itself
+    if kind == _kind(config) and kind not in _KNOWN:  # the engine itself rejects such a configuration
         return {}, []
     given = _frequencies(module, kind)
     scale = float(getattr(module, "attention_scaling", 1.0))
@@ -39,7 +39,8 @@ def rotation_settings(
     is_expected = expected is not None and _same(expected, given, bits)
     if not is_scaled and (is_expected or scale != 1.0):
         return {}, [Alteration(f"{where}.attention_scaling", f"is {scale}", f"{native_scale}", CONDENSED)]
-    if kind != _kind(config) and kind in _SWITCHING:  # no setting has frequencies by length
+    # These types change the frequencies with the batch's length, which no setting can describe.
+    if kind != _kind(config) and kind in _SWITCHING:
         return {}, [Alteration(f"{where}.rope_type", f"is {kind!r}", f"{_kind(config)!r}", CONDENSED)]
     if is_expected:
         return {}, []
@@ -66,7 +67,7 @@ def _unscaled(theta: float, head_dim: int) -> torch.Tensor:
 
 
 def _frequencies(module: Any, kind: str) -> torch.Tensor:
-    """Return the frequencies for batches within the model's positions, as float32 [head_dim / 2]."""
+    """Return the frequencies for batches up to the original maximum length, as float32 [head_dim / 2]."""
     first = getattr(module, "original_inv_freq", None)
     is_switched = kind in _SWITCHING and first is not None and _has_switched(module, kind)
     frequencies: torch.Tensor = module.original_inv_freq if is_switched else module.inv_freq
@@ -74,14 +75,17 @@ def _frequencies(module: Any, kind: str) -> torch.Tensor:
 
 
 def _has_switched(module: Any, kind: str) -> bool:
-    """Return True if a long batch has changed the frequencies; the next shorter batch restores them."""
+    """Return True if a long batch has changed the frequencies. The next shorter batch restores them."""
     if kind == "longrope":
         return module.inv_freq is getattr(module, "long_inv_freq", None)
     return bool(module.max_seq_len_cached > module.original_max_seq_len)
 
 
 def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> tuple[torch.Tensor | None, float]:
-    """Return the frequencies (None: unknown) and the attention scale that `config` yields."""
+    """Return the frequencies and the attention scale that `config` yields.
+
+    The frequencies are None if unknown.
+    """
     kind = _kind(config)
     if kind == "default":
         return _unscaled(_theta(config), head_dim), 1.0
@@ -97,7 +101,7 @@ def _of_config(module: Any, config: dict[str, Any], head_dim: int) -> tuple[torc
 
 
 def _same(expected: torch.Tensor, given: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Return True if the module has the expected frequencies, rounded to its dtype."""
+    """Return True if the module has the expected frequencies, rounded to the module's dtype."""
     import torch
 
     rounded = expected.to(dtype).float()
@@ -105,7 +109,7 @@ def _same(expected: torch.Tensor, given: torch.Tensor, dtype: torch.dtype) -> bo
 
 
 def _base_of(given: torch.Tensor, head_dim: int) -> float | None:
-    """Return the base of unscaled frequencies, rounded as a script would write it; None if scaled."""
+    """Return the base for unscaled frequencies, rounded as a script would write it; None if scaled."""
     if len(given) < 2 or not 0 < float(given[1]) < 1:
         return None
     return float(f"{float(given[1].double() ** (-head_dim / 2)):.4g}")

@@ -1,7 +1,7 @@
-"""The settings that a given model's modules compute with, whatever its configuration says now.
+"""Reads the settings that a given model's modules compute with.
 
-The modules read the configuration when the model was built. If the two now differ, the modules' settings are
-used, as in transformers.
+The modules read the configuration when the model was built, and a script may have changed it since. If the
+two differ, the modules' settings are used, as in transformers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _SET_BACK = "set it back, or train with transformers' Trainer"
-_TOLD_ELSEWHERE = ("pad_token_id", CAP)  # reported elsewhere, or usual
+# Reported elsewhere or expected: nearly every script sets pad_token_id.
+_TOLD_ELSEWHERE = ("pad_token_id", CAP)
 
 
 class ModuleSettings:
     """The settings in a model's modules, which must have their family's classes and names.
 
-    all: every setting that is read. differing: settings that replace those in `config`, which is the
-    config.json as a save would write it. found: values that no setting expresses.
+    all: every setting that was read. differing: settings that replace those in `config`. found: values that
+    no setting can describe. config: the config.json that a save would write.
     """
 
     def __init__(self, model: PreTrainedModel, config: dict[str, Any]) -> None:
@@ -53,7 +54,7 @@ class ModuleSettings:
         self._set_attention_cap()
 
     def notices(self) -> list[str]:
-        """Return a line for each setting that differs between the modules and the configuration."""
+        """Return a message for each setting that differs between the modules and the configuration."""
         return [
             f"model.config.{name} is {self._config.get(name)!r}, but the model was built with {value!r}: as "
             "in transformers the modules count, and the saved config.json has your value"
@@ -71,7 +72,10 @@ class ModuleSettings:
         self.found.append(Alteration(where, f"is {value!r}", repr(native), way_out))
 
     def _usual_eps(self) -> object:
-        """Return the most frequent norm epsilon; if several are, the one in the configuration."""
+        """Return the most frequent norm epsilon.
+
+        If several are equally frequent, prefer the configuration's.
+        """
         norms = [vars(each) for each in self._model.modules() if type(each).__name__.endswith("RMSNorm")]
         counts = Counter(norm.get("variance_epsilon", norm.get("eps")) for norm in norms)
         most = [value for value, count in counts.items() if count == max(counts.values())]
@@ -85,11 +89,12 @@ class ModuleSettings:
             return
         num_heads, num_kv, head_dim = heads.pop()
         said = self._config["num_attention_heads"]
-        if said != num_heads and hasattr(self._attentions[0], "qkv_proj"):  # its forward reads the config
+        # The forward pass in qkv_proj reads the configuration.
+        if said != num_heads and hasattr(self._attentions[0], "qkv_proj"):
             self._refuse("model.config.num_attention_heads", said, num_heads)
             return
         self._set("num_attention_heads", num_heads)
-        # If the key is missing, transformers has filled in the default of the family.
+        # If the key is missing, transformers has used the family's default.
         default = num_heads if "num_key_value_heads" in self._config else num_kv
         self._set("num_key_value_heads", num_kv, default)
         self.all["head_dim"] = head_dim
@@ -113,7 +118,7 @@ class ModuleSettings:
             )  # fmt: skip
 
     def _set_layer_types(self) -> None:
-        """Set the layer types; the window's size is read from the configuration."""
+        """Set the layer types. The window size is read from the configuration."""
         types = [vars(layer).get("attention_type") for layer in self._layers]
         if None in types:
             return
@@ -127,7 +132,7 @@ class ModuleSettings:
             self.differing["use_sliding_window"] = True
 
     def _set_attention_cap(self) -> None:
-        """Set the cap on attention scores that the modules have, or None if their attention ignores it."""
+        """Set the cap on attention scores that the modules apply; None if their attention ignores the cap."""
         attention = str(self._model.config._attn_implementation or DEFAULT_ATTENTION)
         caps = {vars(each).get(CAP) for each in self._attentions}
         if len(caps) > 1:
@@ -151,7 +156,7 @@ class ModuleSettings:
 
 
 def structure_settings(model: PreTrainedModel, config: dict[str, Any]) -> dict[str, object]:
-    """Return the settings that decide which modules the model has, as far as its layers can be read."""
+    """Return the settings that decide which modules the model has, if its layers can be read."""
     settings: dict[str, object] = dict([activation_setting(str(config.get("model_type")))])
     layers = getattr(getattr(getattr(model, "model", None), "layers", None), "_modules", None)
     if layers:
@@ -171,7 +176,7 @@ def _decoder(model: PreTrainedModel) -> Any:
 
 
 def _heads(attention: Any) -> tuple[int, int, int]:
-    """Return query heads, key/value heads and head size, from the projections."""
+    """Return query head count, key/value head count and head size, from the projections."""
     head_dim = int(attention.head_dim)
     if hasattr(attention, "qkv_proj"):
         num_kv = int(attention.num_key_value_heads)

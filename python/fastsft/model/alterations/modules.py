@@ -1,4 +1,4 @@
-"""Compares a given model's modules with a fresh model that has the same configuration."""
+"""Compares a given model's modules with those of a fresh model that has the same configuration."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ROTATION = "model.model.rotary_emb"  # module_rotation.py compares its frequencies
-# Attributes that a call reads, but which change no result or are compared by module_settings.py.
+# Attributes that a call reads, but that change no result, or that module_settings.py compares.
 _NOT_COMPARED = {"training", "config", "gradient_checkpointing", "layer_idx", "norm_type", "inplace", CAP}
-# Attributes that are compared even if no followed method reads them, because replaced methods are not
-# followed.
+# Attributes that are always compared. If a script replaced a method, the method is not followed, and the
+# attributes that it reads are not found.
 _ALWAYS_COMPARED = {
     "scaling", "is_causal", "num_key_value_groups", "sliding_window", "attention_dropout", "variance_epsilon",
     "eps", "offset", "max_norm", "scale_grad_by_freq", "sparse",
 }  # fmt: skip
-# General settings that a model is built with. The other general settings are about tasks and generation:
-# transformers rejects some of their values, even if a script has only set them later.
+# General settings that decide how a model is built. The other general settings are for tasks and generation.
+# They are left out, because transformers would reject some values that scripts set after the build.
 _BUILT_WITH = {"model_type", "pad_token_id", "tie_word_embeddings"}
-_ROTATION_SETTINGS = {"rope_theta", "rope_scaling", "rope_parameters"}  # ROTATION is not compared with these
-_ROUNDING = 2.0**-7  # relative error of a buffer that model.to() has rounded to 16 bits
+# The rotation is not compared with a fresh module (see ROTATION).
+_ROTATION_SETTINGS = {"rope_theta", "rope_scaling", "rope_parameters"}
+_ROUNDING = 2.0**-7  # relative error of a buffer that model.to() rounded to 16 bits
 _CALLED = {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
 # The whole model's methods that transformers' Trainer calls before and after a step.
 _CALLED_BY_TRAINER = {"parameters", "named_parameters", "zero_grad"}
-# accelerate's hooks on a model that device_map distributes: they move inputs and weights, but compute
+# accelerate's hooks on a model that device_map distributes. They move inputs and weights, and compute
 # nothing.
 _MOVING = ("AlignDevicesHook", "CpuOffload", "UserCpuOffloadHook", "SequentialHook", "ModelHook")
 _ABSENT = object()
@@ -49,7 +50,7 @@ _NO_DROPOUT = "load the model with this dropout 0.0, or train with transformers'
 
 
 class ModulePair(NamedTuple):
-    """A given module, its path as a script writes it, and the fresh module with the same path."""
+    """A given module, its path as a script writes it, and the fresh module that has the same path."""
 
     path: str
     given: nn.Module
@@ -71,8 +72,8 @@ def fresh_model(model: PreTrainedModel, config: Mapping[str, Any]) -> PreTrained
 class ComparedModules:
     """Pairs of modules with the same path in `model` and `fresh`.
 
-    found: modules and parameters of another class, added or missing; modules inside these are not compared.
-    equal: names of replacements that compute the same.
+    found: modules and parameters that have another class, were added or are missing. Submodules of such
+    modules are not compared. equal: phrases, for messages, about replacements that compute the same.
     """
 
     def __init__(self, model: nn.Module, fresh: nn.Module) -> None:
@@ -121,7 +122,7 @@ class ComparedModules:
 
 
 def uncompiled_module(module: nn.Module) -> nn.Module:
-    """Return the module inside torch.compile's wrapper, which computes the same."""
+    """Return the module inside torch.compile's wrapper. It computes the same as the wrapper."""
     while type(module).__name__ == "OptimizedModule" and is_written_in(
         type(module).__init__, "torch._dynamo"
     ):
@@ -132,7 +133,7 @@ def uncompiled_module(module: nn.Module) -> nn.Module:
 def other_attributes(pairs: list[ModulePair], code: LibraryCode, *, training: bool) -> Iterator[Alteration]:
     """Yield attributes and buffers that a call reads and that differ from the fresh module's.
 
-    training: also compare dropout.
+    training: True to compare dropout as well.
     """
     for path, given, fresh in pairs:
         if path == ROTATION:
@@ -140,7 +141,8 @@ def other_attributes(pairs: list[ModulePair], code: LibraryCode, *, training: bo
         read = _ALWAYS_COMPARED | code.reads_of_modules | code.reads.get(type(given), set())
         for name in sorted(read - _NOT_COMPARED):
             value, expected = _values(name, given, fresh)
-            if _agree(value, expected) or (name == "has_sliding_layers" and value):  # an unused mask
+            # The flag only adds an unused mask.
+            if _agree(value, expected) or (name == "has_sliding_layers" and value):
                 continue
             if not _is_dropout(name, given):
                 yield Alteration(f"{path}.{name}", f"is {value!r}", repr(expected), _SET_BACK)
@@ -153,7 +155,10 @@ def other_attributes(pairs: list[ModulePair], code: LibraryCode, *, training: bo
 
 
 def other_configurations(pairs: list[ModulePair]) -> Iterator[Alteration]:
-    """Yield modules with their own configuration object, which changes to model.config do not reach."""
+    """Yield modules that have their own configuration object.
+
+    Changes to model.config do not reach these.
+    """
     _, model, fresh_root = pairs[0]
     for path, given, fresh in pairs:
         is_shared = vars(fresh).get("config") is fresh_root.config
@@ -165,7 +170,10 @@ def other_configurations(pairs: list[ModulePair]) -> Iterator[Alteration]:
 
 
 def replaced_on_modules(pairs: list[ModulePair], code: LibraryCode) -> Iterator[Alteration]:
-    """Yield methods and functions that were set on single modules; equal replacements are added to `code`."""
+    """Yield methods and functions that a script has set on single modules.
+
+    Replacements that compute the same are added to `code.equal` instead.
+    """
     for path, given, _ in pairs:
         read = _CALLED | code.reads.get(type(given), set())
         if given is pairs[0].given:
@@ -185,7 +193,7 @@ def replaced_on_modules(pairs: list[ModulePair], code: LibraryCode) -> Iterator[
 
 
 def _is_replaced(module: nn.Module, name: str) -> bool:
-    """Return True if the attribute `name` hides another function in the class."""
+    """Return True if the module's own attribute `name` hides another function of its class."""
     value, own = vars(module)[name], inspect.getattr_static(type(module), name, None)
     if name == "_compiled_call_impl":
         return value is not None and not _is_own_method(uncompiled(value), module, "_call_impl")
@@ -197,13 +205,13 @@ def _is_replaced(module: nn.Module, name: str) -> bool:
 
 
 def _is_own_method(value: object, module: nn.Module, name: str) -> bool:
-    """Return True for the class's own method bound to the module, as after `m.forward = m.forward`."""
+    """Return True for the class's own method, bound to the module, as after `m.forward = m.forward`."""
     own = inspect.getattr_static(type(module), name, None)
     return isinstance(value, MethodType) and value.__self__ is module and value.__func__ is own
 
 
 def _only_moves(module: nn.Module, name: str, value: object) -> bool:
-    """Return True for a forward that accelerate wraps only to move inputs and weights between devices."""
+    """Return True for a forward that accelerate has wrapped only to move tensors between devices."""
     hook = vars(module).get("_hf_hook")
     if name != "forward" or hook is None or not isinstance(value, functools.partial):
         return False
@@ -230,9 +238,10 @@ def _is_librarys(kind: type) -> bool:
 
 
 def _may_replace(kind: type, built: type) -> bool:
-    """Return True if a module with class `kind` may be in a place for which the library now builds a `built`.
+    """Return True if a module of class `kind` may stand for a module of class `built`.
 
-    The two can differ because the library was patched or reloaded after the model was built.
+    `built` is the class that the library now builds. The two classes can differ because the library was
+    patched or reloaded after the model was built.
     """
     names = {f"{each.__module__}.{each.__qualname__}" for each in (kind, built)}
     if len(names) == 1 or any(names <= set(same) for same in SAME_ACTIVATIONS):
@@ -260,10 +269,10 @@ def _child_path(path: str, name: str) -> str:
 
 
 def _values(name: str, given: nn.Module, fresh: nn.Module) -> tuple[object, object]:
-    """Return the module's attribute and the expected value; a pair of equal values if it is a function."""
+    """Return the module's attribute and the expected value. For functions, return a pair of equal values."""
     value = vars(given).get(name, _ABSENT)
     expected = vars(fresh).get(name, getattr(type(given), name, _ABSENT))
-    if name == "offset" and expected is _ABSENT:  # a setting that only the fused norm has
+    if name == "offset" and expected is _ABSENT:  # only the fused norm has this setting
         expected = 0.0
     is_unset = value is _ABSENT or expected is _ABSENT
     if name[0] == "_" or is_unset or callable(value) or callable(expected) or isinstance(expected, property):
@@ -285,7 +294,7 @@ def _is_dropout(name: str, module: nn.Module) -> bool:
 
 
 def _is_rounded(value: Any, expected: Any) -> bool:
-    """Return True if `value` has the expected numbers, perhaps rounded to another dtype."""
+    """Return True if `value` has the expected numbers, which may be rounded to another dtype."""
     if value is None or value.shape != expected.shape:
         return False
     return bool(value.detach().float().cpu().allclose(expected.float(), rtol=_ROUNDING, atol=0.0))

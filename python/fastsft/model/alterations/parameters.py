@@ -1,4 +1,4 @@
-"""Checks of a given model's tensors: their classes, their memory, and their shapes when they are saved."""
+"""Checks a given model's tensors: their classes, their memory, and, at a save, their shapes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ _WAY_OUT = "give the module a torch.nn.Parameter of its data, or train with tran
 _HEAD, _TABLE = "model.lm_head.weight", "model.model.embed_tokens.weight"
 _TIE = "tie them (model.config.tie_word_embeddings = True and model.tie_weights()), or copy the tensor"
 _COPY = "copy the module (copy.deepcopy), or train with transformers' Trainer"
-_Range = tuple[str, int, int, str, "torch.Tensor"]  # device, first byte, end, path, parameter
+# Device, first byte's address, address after the last byte, path, parameter.
+_Range = tuple[str, int, int, str, "torch.Tensor"]
 
 
 def other_classes(model: nn.Module) -> Iterator[Alteration]:
-    """Yield parameters and buffers of a class that overrides a method of torch's which may compute."""
+    """Yield parameters and buffers whose class overrides a torch method that may compute."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     for name, tensor in named:
         for where in _hiding(type(tensor)):
@@ -52,7 +53,10 @@ def _hiding(kind: type) -> Iterator[str]:
 
 
 def shared_parameters(model: PreTrainedModel) -> Iterator[Alteration]:
-    """Yield weights that share memory; the engine only ties head and embedding, by the configuration."""
+    """Yield weights that share memory.
+
+    The engine ties only head and embedding, if the configuration says so.
+    """
     yield from _overlapping(model)
     table, head = getattr(model.model.embed_tokens, "weight", None), getattr(model.lm_head, "weight", None)
     said = bool(model.config.tie_word_embeddings)
@@ -67,7 +71,10 @@ def shared_parameters(model: PreTrainedModel) -> Iterator[Alteration]:
 
 
 def _overlapping(model: PreTrainedModel) -> Iterator[Alteration]:
-    """Yield each parameter that overlaps an earlier one in memory; tied weights are one parameter."""
+    """Yield each parameter that overlaps an earlier parameter in memory.
+
+    Tied weights are a single parameter.
+    """
     ranges = []
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.is_meta or not parameter.numel():
@@ -81,7 +88,7 @@ def _overlapping(model: PreTrainedModel) -> Iterator[Alteration]:
         first, last = _bytes_of(parameter)
         ranges.append((str(parameter.device), first, last, where, parameter))
     ranges.sort(key=lambda each: each[:2])
-    widest = None  # the range so far with the largest end
+    widest = None  # the range with the largest end address so far
     for each in ranges:
         if widest is not None and each[0] == widest[0] and each[1] < widest[2]:
             yield from _shared(each, widest)
@@ -113,7 +120,7 @@ def _overlaps_itself(parameter: torch.Tensor) -> bool:
 
 
 def _bytes_of(parameter: torch.Tensor) -> tuple[int, int]:
-    """Return the address of the first byte of the parameter's elements, and the end of the last."""
+    """Return the memory range that holds the parameter's elements: first address and end address."""
     last = sum(stride * (size - 1) for stride, size in zip(parameter.stride(), parameter.shape, strict=True))
     first = parameter.data_ptr()
     return first, first + (last + 1) * parameter.element_size()
@@ -122,10 +129,10 @@ def _bytes_of(parameter: torch.Tensor) -> tuple[int, int]:
 def check_parameters(
     named: Iterable[tuple[str, torch.Tensor]], built: Mapping[str, tuple[int, ...]], caller: str
 ) -> None:
-    """Raise a ValueError for a parameter that differs from `built`, the engine's names and shapes.
+    """Raise a ValueError if a parameter's shape differs from `built`.
 
-    caller: prefix for the message. Only parameters are checked, because a save writes nothing else of the
-    modules.
+    built: shapes by the engine's names. caller: message prefix. Buffers are not checked, because a
+    save writes only parameters.
     """
     now = dict(named)
     for name in [*built, *now]:

@@ -1,4 +1,4 @@
-"""GenericBase: a CausalLM whose forward and backward transformers computes; the engine has the shards."""
+"""GenericBase: a CausalLM in the generic engine. transformers computes the forward and backward passes."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from fastsft.runtime.messages import warn_once
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# Settings that make classes add another loss to the next token's: router balance, logit size.
+# Settings with which a model class adds another loss to the next-token loss, for router balance or logit size
 _LOSSES = ("output_router_logits", "z_loss_coefficient")
 
 
 class GenericBase(CausalLM):
     """The CausalLM methods that differ for the generic engine.
 
-    Derived classes define how the transformers model is made: GenericCausalLM from a directory,
+    Derived classes define how the transformers model is made: GenericCausalLM makes it from a directory, and
     GenericLoadedModel from a given object.
     """
 
@@ -54,20 +54,21 @@ class GenericBase(CausalLM):
         raise NotImplementedError
 
     def _filled(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Set the model's values that no unit has, and return the model."""
+        """Set the model's values that are in no unit, and return the model."""
         return model
 
     @cached_property
     def _meta(self) -> GenericModel:
         """The model without weights, from which shapes, units and plans are read."""
         model = self._empty(torch.float32)
-        text = model.config.get_text_config().to_dict()  # complete with its class's defaults
+        # `to_dict` includes the defaults of the configuration's class.
+        text = model.config.get_text_config().to_dict()
         check_config(text, f"{type(model).__name__}.config")
         return GenericModel(model, device="meta", recompute=False, unreached=self._find_unreached(model))
 
     @property
     def unreached(self) -> Unreached:
-        """Parameters that get no gradient, and to which weight decay does not apply."""
+        """Parameters that get no gradient, so that weight decay must not change them either."""
         return self._meta.unreached
 
     def _find_unreached(self, model: PreTrainedModel) -> Unreached:
@@ -75,7 +76,7 @@ class GenericBase(CausalLM):
 
     @property
     def engine_words(self) -> str:
-        """The line about the engine on the start page."""
+        """The engine's description on the start page."""
         kind = type(self._meta.model).__name__
         rows = "no padding" if self.why_padded is None else f"rows right-padded by length: {self.why_padded}"
         return f"generic, {kind} of transformers ({self.why_generic}); {rows}{self._unreached_words()}"
@@ -97,7 +98,7 @@ class GenericBase(CausalLM):
 
     @cached_property
     def why_padded(self) -> str | None:
-        """The reason why micro-batches are padded rows; None if they are packed into one row."""
+        """The reason why a micro-batch consists of padded rows; None if it is packed into one row."""
         return self._why_padded()
 
     def _why_padded(self) -> str | None:
@@ -163,7 +164,7 @@ class GenericBase(CausalLM):
         return GenericForm(self._meta, stored)
 
     def check_as_given(self, caller: str, training: bool) -> None:
-        """Check nothing, because the passes include any patches of torch and transformers."""
+        """Check nothing: the generic engine runs transformers' own code, so patches take effect."""
 
     def conversation_cost(self) -> tuple[float, ...]:
         """Return operations per token (6 per parameter) and per token pair, and 1.0 if rows are padded."""
@@ -208,7 +209,7 @@ class GenericBase(CausalLM):
 
 
 def check_config(config: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for settings, also in nested configurations, that fastsft would train differently."""
+    """Raise ValueError for settings that fastsft would train differently, also in nested configurations."""
     if own_loss := _own_loss(config):
         name, value = own_loss
         raise ValueError(
@@ -224,7 +225,7 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
 
 
 def _own_loss(config: Mapping[str, Any]) -> tuple[str, object] | None:
-    """Return the dotted name and the value of the first enabled setting in _LOSSES."""
+    """Return the dotted name and the value of the first setting in _LOSSES that is enabled."""
     for name, value in config.items():
         if name in _LOSSES and value:
             return name, value

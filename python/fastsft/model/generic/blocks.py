@@ -1,8 +1,8 @@
-"""A transformers model's layers over the engine's units, which are gathered and released around each layer.
+"""Runs a transformers model's layers with weights in the engine's units.
 
-Block wraps a layer's forward method. Before a call it gathers the layer's units and prefetches the next
-layer's; after the call it releases them. In backward the layers come in reverse order, and each layer's
-gradient is reduced at its end.
+Block wraps a layer's forward method. Before the call, it gathers the layer's units and prefetches the next
+layer's. After the call, it releases the layer's units. In backward, the layers run in reverse order,
+and each layer's gradient is reduced when its backward has ended.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from fastsft.model.generic.units import ParameterInfo
 if TYPE_CHECKING:
     from fastsft import _C
 
-Offsets = list[tuple[str, list[int], int]]  # name, shape, first element in the unit
+Offsets = list[tuple[str, list[int], int]]  # name, shape, and index of the first element in the unit
 
 
 class UnitParameters:
-    """The module parameters of one engine unit, which is trained or frozen.
+    """The module parameters in one engine unit, which is either trained or frozen.
 
-    Between `gather` and `release` they view the gathered unit. At other times they have the right shape but
-    are NaN, so that a computation with them is noticed. index: the unit's number among the trained or the
-    frozen units. infos: the parameters in the unit. offsets: each tensor's first element in the unit. nan: a
-    NaN scalar on the right device.
+    Between `gather` and `release`, the parameters are views into the gathered unit. At other times they have
+    the right shape and are NaN, so that a computation with them gives NaN.
+    index: the unit's number among the trained units, or among the frozen units.
+    infos: the parameters in the unit.
+    offsets: each tensor's first element in the unit.
+    nan: a NaN scalar on the unit's device.
     """
 
     def __init__(
@@ -44,11 +46,12 @@ class UnitParameters:
             for info in infos
         ]
         self._units: _C.UnitAccess | None = None
-        self.parameters: list[nn.Parameter] = []  # those that stand for buffers are registered in no module
+        # Parameters that stand for buffers are registered in no module.
+        self.parameters: list[nn.Parameter] = []
         for at, info in enumerate(infos):
             needs_gradient = trained and not info.is_constant
-            # peft's parametrizations of experts write in place; .data gives each parameter its own version
-            # counter.
+            # peft's parametrizations of experts write in place, and .data gives each parameter its own
+            # version counter.
             parameter = nn.Parameter(nan.expand(info.shape).data, requires_grad=needs_gradient)
             if needs_gradient:
                 parameter.register_post_accumulate_grad_hook(self._hook(at))  # type: ignore[no-untyped-call]
@@ -67,7 +70,7 @@ class UnitParameters:
         (units.prefetch if self.is_trained else units.prefetch_frozen)(self.index)
 
     def gather(self, units: _C.UnitAccess) -> None:
-        """Gather the unit and make the parameters view it. Collective."""
+        """Gather the unit, and make the parameters views into it. Collective."""
         self._units = units
         flat = self.gather_flat(units)
         for parameter, (offset, size), info in zip(self.parameters, self.ranges, self._infos, strict=True):
@@ -82,11 +85,11 @@ class UnitParameters:
         (units.release if self.is_trained else units.release_frozen)(self.index)
 
     def is_always_whole(self, units: _C.UnitAccess) -> bool:
-        """Return True if this rank always has the whole unit, so that its views stay valid."""
+        """Return True if this rank always holds the whole unit, so that views into the unit stay valid."""
         return bool(units.replicated if self.is_trained else not units.frozen_by_ranges)
 
     def reduce(self, units: _C.UnitAccess) -> None:
-        """Reduce the unit's gradient for this micro-batch; parameters without a gradient get zeros.
+        """Reduce the unit's gradient for this micro-batch. Parameters without a gradient count as zeros.
 
         Collective.
         """
@@ -94,7 +97,10 @@ class UnitParameters:
             units.reduce(self.index, self.ranges)
 
     def add_gradient(self, units: _C.UnitAccess, at: int, gradient: torch.Tensor) -> None:
-        """Add `gradient`, that of the parameter with index `at`, to the unit's flat gradient."""
+        """Add `gradient` to the unit's flat gradient.
+
+        at: index of the parameter to which `gradient` belongs.
+        """
         offset, size = self.ranges[at]
         target = units.gradient(self.index).narrow(0, offset, size).view(self._infos[at].shape)
         if units.adds_to_gradient(self.index, offset):
@@ -103,7 +109,7 @@ class UnitParameters:
             target.copy_(gradient)
 
     def _set_buffers(self) -> None:
-        """Set the modules' buffers from `parameters`, in the buffers' dtypes."""
+        """Set the modules' buffers from `parameters`, converted to the buffers' dtypes."""
         for parameter, info in zip(self.parameters, self._infos, strict=True):
             if info.buffer is not None:
                 for module, name in info.owners:
@@ -120,7 +126,7 @@ class UnitParameters:
 
 
 class LayerParameters:
-    """A layer's parameters, in a trained unit, a frozen unit, or both; with UnitParameters' methods."""
+    """A layer's parameters, in a trained unit, a frozen unit, or both. Has UnitParameters' methods."""
 
     def __init__(self, parts: list[UnitParameters]) -> None:
         self.parts, self.is_gathered = parts, False
@@ -147,7 +153,7 @@ class LayerParameters:
             part.reduce(units)
 
     def find(self, parameter: torch.Tensor) -> tuple[UnitParameters, int] | None:
-        """Return the unit that has the parameter, and the parameter's index in it; None if no unit has it."""
+        """Return the unit that contains the parameter, and the parameter's index there; else None."""
         for part in self.parts:
             for at, own in enumerate(part.parameters):
                 if own is parameter:
@@ -156,7 +162,7 @@ class LayerParameters:
 
 
 _Output = torch.Tensor | tuple[torch.Tensor, ...] | list[torch.Tensor]
-# A weight view that autograd saves, as (unit, offset, shape, strides).
+# Form in which autograd saves a weight view: unit, offset, shape, strides.
 _SavedView = tuple[UnitParameters, int, torch.Size, tuple[int, ...]]
 
 
@@ -164,8 +170,8 @@ class Block:
     """Wrapper around a layer's forward method.
 
     before, after: the neighbouring layers, whose units are prefetched. Autograd must not keep a released unit
-    alive. Therefore backward either computes the layer again (recompute), or saved views of weights are
-    stored as offsets and made again from the unit that backward gathers.
+    alive. Therefore, either backward computes the layer again (recompute), or autograd saves each weight view
+    as an offset. Backward then makes the view again from the unit that it gathers.
     """
 
     def __init__(
@@ -179,7 +185,7 @@ class Block:
         self._forward = module.forward
         self.recompute = False
         self._units: _C.UnitAccess | None = None
-        self._open = 0  # calls whose backward has not finished
+        self._open = 0  # number of calls whose backward has not finished
         self._is_reduced = False
         module.forward = self._call
 
@@ -188,7 +194,7 @@ class Block:
         self._units, self._open, self._is_reduced = units, 0, False
 
     def end(self) -> None:
-        """End a micro-batch, even after an error."""
+        """End a micro-batch; also called after an error."""
         if self.parameters.is_gathered:
             self.parameters.release(self._access())
         self._units = None
@@ -198,13 +204,13 @@ class Block:
         return self._units
 
     def reduce(self) -> None:
-        """Reduce this micro-batch's gradient, once; it is zero if nothing called the layer."""
+        """Reduce this micro-batch's gradient, if not done yet. It is zero if the layer was never called."""
         if not self._is_reduced:
             self._is_reduced = True
             self.parameters.reduce(self._access())
 
     def _call(self, *args: object, **kwargs: object) -> _Output:
-        if self._units is None:  # outside a step the weights are NaN
+        if self._units is None:  # the weights are NaN outside a step
             raise RuntimeError("a block of the generic engine was called outside of a step")
         self._gather(self._after)
         if not torch.is_grad_enabled():
@@ -227,7 +233,7 @@ class Block:
             return result
 
     def _saving_views_as_offsets(self) -> AbstractContextManager[object]:
-        """Make autograd save the unit's views as offsets, from which backward makes the views again."""
+        """Make autograd save views into the unit as offsets, from which backward makes the views again."""
         if self.parameters.is_always_whole(self._access()):
             return nullcontext()
         begins = {}
@@ -258,7 +264,7 @@ class Block:
             neighbour.prefetch(self._access())
 
     def _enter(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.requires_grad:  # without a gradient, nothing would signal the end of backward
+        if not tensor.requires_grad:  # without a gradient, `_end_backward` would not be called
             tensor = tensor.detach().requires_grad_()
         return _Boundary.apply(tensor, self._end_backward)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -280,7 +286,7 @@ class _Context(Protocol):
 
 
 class _Boundary(torch.autograd.Function):
-    """The identity function; its backward calls `on_gradient` when the tensor's gradient arrives."""
+    """The identity function. Its backward calls `on_gradient` when the tensor's gradient arrives."""
 
     @staticmethod
     def forward(ctx: _Context, tensor: torch.Tensor, on_gradient: Callable[[], None]) -> torch.Tensor:
@@ -296,7 +302,7 @@ class _Boundary(torch.autograd.Function):
 def _change_first(
     args: tuple[object, ...], kwargs: dict[str, object], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Apply `change` to the first floating-point argument, which is the hidden states."""
+    """Apply `change` to the first floating-point argument, the hidden states."""
     for at, value in enumerate(args):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             return (*args[:at], change(value), *args[at + 1 :]), kwargs

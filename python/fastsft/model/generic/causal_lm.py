@@ -1,4 +1,4 @@
-"""Model directories for the generic engine: transformers' own classes, or code in the directory."""
+"""Model directories in the generic engine, with transformers' own classes or with code in the directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class GenericCausalLM(GenericBase):
-    """A model directory for any of transformers' causal language models."""
+    """A model directory for any causal language model that transformers has."""
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         super().__init__(source_directory, config)
@@ -76,7 +76,7 @@ class GenericCausalLM(GenericBase):
         return model
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Make saves include the directory's tensors that the engine does not have."""
+        """Make saves include the directory's tensors that the engine does not hold."""
         self._tell_rest()
         if self.adapter_bytes() is None:
             carry_from_files(engine, self._files, [entry.name for entry in self.carried()])
@@ -90,7 +90,10 @@ class GenericCausalLM(GenericBase):
 
 
 class TrustedCausalLM(GenericCausalLM):
-    """A model directory whose class is code in it: --trust_remote_code runs it, and a save copies it."""
+    """A model directory whose class is code in the directory.
+
+    --trust_remote_code True runs the code, and a save copies it.
+    """
 
     runs_code = True
 
@@ -121,9 +124,9 @@ class TrustedCausalLM(GenericCausalLM):
 
 
 def read_code(directory: Path, classes: dict[str, Any]) -> dict[str, str]:
-    """Read the Python files that define the classes in auto_map, and files in the directory that they import.
+    """Read the Python files that define the classes in auto_map, and the local files that these import.
 
-    Return the texts by name. ValueError for a file that is no regular file.
+    Return the files' texts by name. ValueError if a file is not a regular file.
     """
     from transformers.dynamic_module_utils import get_relative_imports
 

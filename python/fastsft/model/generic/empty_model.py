@@ -1,4 +1,4 @@
-"""Makes transformers models with parameters on the meta device and real buffers."""
+"""Makes transformers models whose parameters are on the meta device, and whose buffers have values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastsft.runtime.versions import library_major
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Errors that transformers classes raise for sizes and names that do not fit together.
+# Errors that transformers' classes raise for sizes and names that do not fit together.
 FAULTS = (
     *(ValueError, LookupError, TypeError, AttributeError, ImportError),
     *(RuntimeError, ArithmeticError, AssertionError),
@@ -37,14 +37,14 @@ def empty_model(config: Mapping[str, Any], dtype: torch.dtype) -> PreTrainedMode
 
 
 def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel:
-    """Call `make` with parameters on the meta device. ValueError if it fails.
+    """Call `make`, and put the parameters that it creates on the meta device. ValueError if it fails.
 
     maker: the called code's name, for messages.
     """
     try:
         with _without_initialisation(), _parameters_on_meta():
             model = make()
-    except Exception as error:  # library and model code may raise any class
+    except Exception as error:  # library and model code may raise errors of any class
         raise ValueError(
             f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
         ) from error
@@ -55,7 +55,10 @@ def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel
 
 
 def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
-    """Make transformers' configuration object for a config.json. ValueError if transformers has none."""
+    """Make transformers' configuration object for a config.json.
+
+    ValueError if transformers has no such class.
+    """
     from transformers import AutoConfig
 
     own = ("model_type", "transformers_version")
@@ -63,22 +66,22 @@ def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     plain = {key: value for key, value in read.items() if key not in own} | {"use_cache": False}
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
-    except Exception as error:  # transformers 5 has its own error classes
+    except Exception as error:  # transformers 5 raises its own error classes
         raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
 
 
 def _without_initialisation() -> AbstractContextManager[None]:
-    """Return transformers' context in which weights are not initialized."""
+    """Return transformers' context manager that skips weight initialization."""
     try:
-        from transformers.initialization import no_init_weights  # 5
+        from transformers.initialization import no_init_weights  # transformers 5
     except ImportError:
-        from transformers.modeling_utils import no_init_weights  # 4
+        from transformers.modeling_utils import no_init_weights  # transformers 4
     context: AbstractContextManager[None] = no_init_weights()
     return context
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the error's type; both for a KeyError."""
+    """Return the first line of an error's message, or the error's type. A KeyError gives both."""
     if isinstance(error, KeyError):
         return f"{type(error).__name__}: {error}"[:200]
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[

@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _Tensors = list[tuple[str, list[int], bool, bool, bool, bool, int]]
-_TABLES = {"CTRLModel": "pos_encoding"}  # tables that are added to hidden states: class and attribute
+# Attributes with position tables, by class; the tables are added to hidden states.
+_TABLES = {"CTRLModel": "pos_encoding"}
 
 
 class GenericModel:
-    """Forward and backward for a transformers model whose parameters view the engine's units.
+    """Runs forward and backward for a transformers model whose parameters are views into the engine's units.
 
-    model: made by `empty_model`. device: for weights and batches. recompute: compute layers again in
-    backward. packs: True if a micro-batch is one row (packing.py), False if it is padded rows. rank: this
-    rank, so that ranks draw different numbers for dropout. unreached: parameters without gradients, to which
-    weight decay does not apply.
+    model: made by `empty_model`.
+    device: for weights and batches.
+    recompute: True to compute layers again in backward.
+    packs: True if a micro-batch is one row (packing.py), False if it consists of padded rows.
+    rank: number of this rank, so that ranks draw different numbers for dropout.
+    unreached: parameters without gradients, to which weight decay does not apply.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class GenericModel:
         self.head = HeadLoss(model, self._outside)
 
     def for_engine(self) -> _C.GenericModel:
-        """Return `_C.Engine`'s argument `model`; the engine then owns this object."""
+        """Return `_C.Engine`'s argument `model`. The engine then owns this object."""
         return self._with_layout(self)
 
     def _with_layout(self, calls: GenericModel | None) -> _C.GenericModel:
@@ -88,12 +91,15 @@ class GenericModel:
         ]
 
     def parts(self, *, trained: bool) -> list[tuple[int, list[ParameterInfo]]]:
-        """Return the engine's trained or frozen units, as (index in `units`, parameters)."""
+        """Return the engine's trained or frozen units as pairs: index in `units`, and parameters."""
         parts = [(at, unit.part(trained=trained)) for at, unit in enumerate(self.units)]
         return [(at, part) for at, part in parts if part]
 
     def _parameters(self, nan: torch.Tensor) -> list[LayerParameters]:
-        """Replace the modules' parameters by views into the engine's units; return them per unit."""
+        """Replace the modules' parameters by views into the engine's units.
+
+        Return the new parameters, by unit.
+        """
         parts: list[list[UnitParameters]] = [[] for _ in self.units]
         for trained, offsets in ((False, self.layout.frozen_places), (True, self.layout.places)):
             for index, (at, part) in enumerate(self.parts(trained=trained)):
@@ -108,9 +114,11 @@ class GenericModel:
         label_smoothing: float,
         loss: torch.Tensor,
     ) -> None:
-        """Add a micro-batch's loss to `loss`, float64 [1], and its gradients to the units'. Collective.
+        """Add a micro-batch's loss to `loss`, float64 [1], and its gradients to the units'.
 
-        draws: seed, step and micro-batch, from which dropout is seeded.
+        Collective.
+
+        draws: seed, step and micro-batch number, from which the random state for dropout is derived.
         """
         with self._pass(units), self._seeded(draws):
             self.model.train()
@@ -125,7 +133,7 @@ class GenericModel:
     def forward_loss(
         self, units: _C.UnitAccess, batch: _C.Batch, label_smoothing: float, loss: torch.Tensor
     ) -> None:
-        """Add a micro-batch's loss to `loss`, without gradients and dropout. Collective."""
+        """Add a micro-batch's loss to `loss`, without dropout and without gradients. Collective."""
         with self._pass(units), torch.no_grad():
             self.model.eval()
             fused = self.head.can_fuse(self.device)
@@ -149,7 +157,7 @@ class GenericModel:
         *,
         fused: bool,
     ) -> torch.Tensor:
-        """Add the loss to `loss`; return the tensor on which to call backward."""
+        """Add the loss to `loss`, and return the tensor whose backward() computes the gradients."""
         if fused:
             return self.head.add_fused_loss(rows.inputs(), units, labels, loss)
         value = labels.cross_entropy(self.model(**rows.inputs(), use_cache=False).logits)
@@ -166,7 +174,10 @@ class GenericModel:
             yield row
 
     def _reduce_rest(self, units: _C.UnitAccess) -> None:
-        """Reduce unit 0, and layers that nothing called or whose input backward did not reach."""
+        """Reduce unit 0 and all layers that are not reduced yet.
+
+        A layer is not reduced yet if no call used it, or if backward did not reach its input.
+        """
         for block in reversed(self._blocks):
             block.reduce()
         self._outside.reduce(units)
@@ -219,7 +230,7 @@ def _describe(info: ParameterInfo) -> _Tensors:
 
 
 def _set_tables(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Convert tensors that are neither parameters nor buffers, and which transformers leaves in float32."""
+    """Convert tables that transformers leaves in float32 to `dtype`: neither parameters nor buffers."""
     for module in model.modules():
         name = _TABLES.get(type(module).__name__, "")
         table = vars(module).get(name)

@@ -1,4 +1,8 @@
-"""Loss of the targets: by an op that fuses head and cross entropy, or from logits if the head is special."""
+"""Computes the targets' loss.
+
+If the logits are a plain head's output, one op fuses head and cross entropy. Otherwise, the loss is
+computed from the logits.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class HeadLoss:
-    """Replaces the head's forward while a loss is computed.
+    """Replaces the head's forward method while a loss is computed.
 
-    parameters: unit 0, which has the head's weight.
+    parameters: unit 0, which contains the head's weight.
     """
 
     def __init__(self, model: PreTrainedModel, parameters: LayerParameters) -> None:
@@ -32,9 +36,9 @@ class HeadLoss:
             self._weight = parameters.find(self.head.weight)
 
     def can_fuse(self, device: torch.device) -> bool:
-        """Return True if the model's logits are the head's output; tried once, with two tokens.
+        """Return True if the model's logits are its head's output. Collective.
 
-        Collective.
+        The first call tries it with a two-token row.
         """
         if self._can_fuse is None:
             self._can_fuse = self._returns_head_output(device)
@@ -66,7 +70,7 @@ class HeadLoss:
     def add_fused_loss(
         self, inputs: dict[str, torch.Tensor], units: _C.UnitAccess, labels: Labels, loss: torch.Tensor
     ) -> torch.Tensor:
-        """Add the loss to `loss`; return the tensor on which to call backward."""
+        """Add the loss to `loss`, and return the tensor whose backward() computes the gradients."""
         assert self.head is not None
         roots: list[torch.Tensor] = []
 
@@ -85,9 +89,9 @@ class HeadLoss:
     def run_op(
         self, rows: torch.Tensor, units: _C.UnitAccess, labels: Labels, loss: torch.Tensor, *, training: bool
     ) -> torch.Tensor | None:
-        """Add to `loss`.
+        """Run the fused op, which adds to `loss`.
 
-        In training, return the gradient of `rows` and add the weight's gradient to its unit.
+        In training, return the gradient of `rows`, and add the gradient of the head's weight to its unit.
         """
         assert self._weight is not None
         part, at = self._weight
@@ -119,7 +123,7 @@ class HeadLoss:
 
 
 class Labels:
-    """A micro-batch's targets: their indices in the model's flat rows, token ids, and loss weights."""
+    """A micro-batch's targets: indices in the model's flattened rows, token ids, and loss weights."""
 
     def __init__(self, batch: _C.Batch, token_indices: torch.Tensor, smoothing: float) -> None:
         self.token_indices = token_indices[batch.label_positions]
@@ -144,7 +148,10 @@ class _Context(Protocol):
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Runs the op, which computes gradients with the loss; backward returns the gradient of `rows`."""
+    """Runs the fused op, which computes gradients together with the loss.
+
+    Backward returns the gradient of `rows`.
+    """
 
     @staticmethod
     def forward(

@@ -1,6 +1,7 @@
-"""Finds model code that depends on a row's length in a way that a trial on short rows cannot show.
+"""Finds model code whose result for long rows may differ from a trial on short rows.
 
-It parses the model classes' forward methods, and all methods and functions that they call.
+Such code compares a row's length with a number, or computes a range over the length. This file parses the
+model classes' forward methods, and all methods and functions that they call.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from torch import nn
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CodeLine = tuple[str, int]  # file and line
+CodeLine = tuple[str, int]  # file name and line number
 _RANGES = ("arange", "range", "linspace")
 _NUMBERS = ("size", "numel", "int", "min", "max")
 _BOUNDS = ("min", "max", "minimum", "maximum", "clamp", "split", "chunk", "narrow", "range", "tril", "triu")
-# Arguments that a model computes itself if they are None. The engine always passes position_ids.
+# Arguments that a model computes itself if they are None; the engine always passes position_ids.
 _GIVEN = ("position_ids", "cache_position")
 
 
 def unseen_length(model: PreTrainedModel, seen: Container[CodeLine], length: int) -> str | None:
-    """Return the reason why a trial says nothing about longer rows; None if it is valid for them.
+    """Return the reason why a trial is not valid for longer rows; None if it is valid.
 
-    model: the trial's small model. seen: code lines with ranges over the length that change no result.
+    model: the trial's small model. seen: code lines whose ranges over the length proved harmless in the
+    trial.
     length: the trial row's tokens.
     """
     for function, owners in _functions(model):
@@ -49,9 +51,9 @@ def unseen_length(model: PreTrainedModel, seen: Container[CodeLine], length: int
 
 @dataclass(frozen=True)
 class _Read:
-    """A use of a length in model code.
+    """An expression in model code that depends on a row's length.
 
-    bound: the expression with which the length is compared; None if it is a range over the length.
+    bound: the value with which the length is compared; None if the expression is a range over the length.
     """
 
     line: int
@@ -59,7 +61,7 @@ class _Read:
     bound: ast.expr | None = None
 
     def value(self, model: PreTrainedModel, owners: list[nn.Module]) -> float | None:
-        """Return the largest value of `bound` in the model, 0 if it is no number; None for a range."""
+        """Return the largest value that `bound` has in the model; 0 if not a number; None for a range."""
         if self.bound is None:
             return None
         if isinstance(self.bound, ast.Constant):
@@ -71,7 +73,7 @@ class _Read:
 
 
 def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.Module]]]:
-    """Yield each function that forward passes call, with the modules that have it as a method."""
+    """Yield each function that forward passes call, with the modules that have the function as a method."""
     functions: dict[FunctionType, list[nn.Module]] = {}
     by_class: dict[type[nn.Module], list[nn.Module]] = {}
     for module in model.modules():
@@ -83,7 +85,7 @@ def _functions(model: PreTrainedModel) -> Iterator[tuple[FunctionType, list[nn.M
 
 
 def _methods(kind: type[nn.Module], name: str) -> Iterator[FunctionType]:
-    """Yield the method `name` in the class and its bases."""
+    """Yield every method `name` in the class and its bases."""
     for base in kind.__mro__:
         if (method := _own(vars(base).get(name))) is not None:
             yield method
@@ -95,7 +97,7 @@ def _follow(
     owners: list[nn.Module],
     functions: dict[FunctionType, list[nn.Module]],
 ) -> None:
-    """Add a model function, and the functions that it calls, to `functions`."""
+    """Add a model function to `functions`, and all functions that it calls."""
     if function in functions and all(owner in functions[function] for owner in owners[:1]):
         return
     functions[function] = [*functions.get(function, ()), *owners]
@@ -108,7 +110,7 @@ def _follow(
 
 
 def _own(value: object) -> FunctionType | None:
-    """Return `value` if it is a function in the model's files; None for library functions."""
+    """Return `value` if it is a function in the model's own code; None for a library function."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType):
         return None
@@ -129,7 +131,7 @@ def _node(function: FunctionType) -> ast.FunctionDef | None:
 
 @cache
 def _definitions(file: str, module: str) -> dict[int, ast.FunctionDef]:
-    """Return the functions in a module's source by their first lines; empty if there is no source."""
+    """Return the functions in a module's source, by their first lines; empty without source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]) if module in sys.modules else "")
     except (OSError, TypeError, SyntaxError):
@@ -150,16 +152,19 @@ def _reads(node: ast.FunctionDef) -> list[_Read]:
 
 @dataclass
 class _Reader(ast.NodeVisitor):
-    """Collects uses of lengths: numbers from shapes, and names computed from such numbers."""
+    """Collects expressions that depend on a length.
+
+    Lengths are numbers from tensor shapes, and variables that are computed from such numbers.
+    """
 
     reads: list[_Read] = field(default_factory=list)
     _lengths: set[str] = field(default_factory=set)
-    _skipped: int = 0  # enclosing branches for an argument that is None
+    _skipped: int = 0  # number of enclosing branches for an argument in _GIVEN that is None
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Record variables that have lengths.
+        """Record variables that hold lengths.
 
-        A call's result is taken as a tensor, unless the function returns a number.
+        A call's result counts as a tensor, unless the function is known to return a number.
         """
         value = node.value
         is_number = not isinstance(value, ast.Call) or _name(value.func) in _NUMBERS
@@ -169,7 +174,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        """Ignore ranges in a branch for an argument that is None, because the engine passes it."""
+        """Ignore ranges in a branch for an argument that is None, because the engine passes the argument."""
         test = node.test
         is_skipped = (
             isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _name(test.left) in _GIVEN
@@ -183,10 +188,10 @@ class _Reader(ast.NodeVisitor):
             self.visit(statement)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """Ignore the statement, because the model then reports itself that it cannot compute a row."""
+        """Ignore the statement: if it runs, the model itself reports that it cannot compute the row."""
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Collect ranges over lengths, and calls that bound lengths."""
+        """Collect ranges over lengths, and calls such as min() or split() that limit a length."""
         name = _name(node.func)
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         is_of_length = any(self._is_length(argument) for argument in given)
@@ -197,28 +202,28 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Collect comparisons between a length and a size."""
+        """Collect comparisons between a length and a number or a setting."""
         sides = [node.left, *node.comparators]
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and any(map(self._is_length, sides)):
             self._bound(node, sides)
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        """Collect divisions of a length."""
+        """Collect divisions of a length by a number."""
         if isinstance(node.op, ast.Mod | ast.FloorDiv) and self._is_length(node.left):
             self._bound(node, [node.right], by_name=False)
         self.generic_visit(node)
 
     def visit_Slice(self, node: ast.Slice) -> None:
-        """Collect slices of fixed size."""
+        """Collect slices with a constant end."""
         ends = [end for end in (node.lower, node.upper) if end is not None]
         self._bound(node, ends, by_name=False)
         self.generic_visit(node)
 
     def _bound(self, node: ast.expr, given: list[ast.expr], *, by_name: bool = True) -> None:
-        """Collect the sizes among `given`: numbers and, if by_name, attributes.
+        """Collect the numbers in `given` and, if by_name, the attributes.
 
-        In slices and divisions, attributes are mostly feature sizes and no lengths.
+        In slices and divisions, attributes are mostly feature sizes rather than length limits.
         """
         for value in given:
             bound = value.operand if isinstance(value, ast.UnaryOp) else value
@@ -237,9 +242,10 @@ class _Reader(ast.NodeVisitor):
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:
-    """Return the assigned names.
+    """Return the assignment's targets.
 
-    Of a shape with three or more numbers, the first is left out, because it is the row count.
+    If a shape with three or more sizes is unpacked, the first target is left out, because it is the row
+    count.
     """
     if not isinstance(target, ast.Tuple):
         return [target]

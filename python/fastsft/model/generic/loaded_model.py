@@ -1,4 +1,4 @@
-"""GenericLoadedModel: a given transformers object, trained by its own forward and autograd's backward."""
+"""GenericLoadedModel: a given transformers object in the generic engine."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class GenericLoadedModel(GenericBase, LoadedModel):
-    """Any of transformers' causal language models, as a given object, on any device.
+    """A given object with any causal language model class in transformers, on any device.
 
-    When the engine is built, it copies the modules with their hooks and replaced methods.
+    The engine trains a copy of the modules, which includes their hooks and replaced methods.
     """
 
     def _check_module(self, module: PreTrainedModel) -> None:
@@ -47,7 +47,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
         self._check_module(self.module)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors by the names in the module, gathered in float32. Collective."""
+        """Return all tensors by their names in the module, gathered in float32. Collective."""
         stored = super().state_dict()
         tensors = {}
         for name, (shape, parts) in self._stored.items():
@@ -72,7 +72,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
                     "save the model with save_pretrained, and give its directory"
                 )
         engine = super()._new_engine(options)
-        for name, in_files in buffer_names(self.module).items():  # no unit has integer buffers
+        for name, in_files in buffer_names(self.module).items():  # integer buffers are in no unit
             carry_value(engine, in_files, self.module.get_buffer(name))
         return engine
 
@@ -85,12 +85,12 @@ class GenericLoadedModel(GenericBase, LoadedModel):
         return model
 
     def _convert_buffers(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
-        """Convert buffers to the dtypes that they have if transformers makes the model in `dtype`."""
+        """Convert buffers to the dtypes that they would have if transformers made the model in `dtype`."""
         kind, config, before = type(self.module), copy.deepcopy(self.module.config), torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
             twin = empty_of(lambda: kind(config), kind.__name__)
-        except ValueError:  # the class needs more than a configuration
+        except ValueError:  # the class needs arguments besides a configuration
             return
         finally:
             torch.set_default_dtype(before)
@@ -108,7 +108,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
         return find_unreached(self._small, model, is_given=True)
 
     def _small(self, config: dict[str, Any]) -> PreTrainedModel:
-        """Make a small model with the module's class. NotPackedError if the module differs from its class."""
+        """Make a small model with the module's class. NotPackedError if a script has changed the module."""
         kind, configuration = type(self.module), type(self.module.config)
         small = empty_of(lambda: kind(configuration.from_dict(config)), kind.__name__)
         if differs_from_class(self.module, small):
@@ -117,7 +117,7 @@ class GenericLoadedModel(GenericBase, LoadedModel):
 
 
 def differs_from_class(module: nn.Module, fresh: nn.Module) -> bool:
-    """Return True if `module` has hooks, methods or module classes that a `fresh` one does not have."""
+    """Return True if `module` has hooks, methods or module classes that `fresh` does not have."""
     kinds = {type(part) for part in fresh.modules()}
     return any(type(part) not in kinds or _is_changed(part) for part in module.modules())
 

@@ -1,4 +1,4 @@
-"""Estimates a generic model's activation memory from its configuration."""
+"""Estimates a generic engine model's activation memory from its configuration."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ if TYPE_CHECKING:
 
     from fastsft import _C
 
-# A block's activations per token, in hidden and inner sizes: GEMM inputs, norms, residuals, gradients.
+# A block's activations per token, in multiples of the hidden and the inner size: GEMM inputs, norms,
+# residuals and gradients.
 _HIDDEN_OF_BLOCK, _INNER_OF_BLOCK = 16, 4
-_SCORES = 2  # without a fused kernel, attention keeps score and probability matrices
-KEEPS_ALL = ("none", "selective")  # recompute policies for which a block keeps its activations
+_SCORES = 2  # matrices of scores and probabilities, which attention keeps without a fused kernel
+KEEPS_ALL = ("none", "selective")  # recompute policies with which a block keeps its activations
 
 
 @dataclass(frozen=True)
 class ActivationSizes:
     """Sizes that determine a micro-batch's memory.
 
-    layout: the engine's units, for the state's memory. hidden, inner, heads: a block's sizes. blocks: how
-    many there are. vocab: embedding rows. outside: elements in unit 0. itemsize: bytes per element. summed:
-    elements in a block's experts to which peft adds adapters.
+    layout: the engine's units, for the optimizer state's memory.
+    hidden, inner, heads: a block's sizes.
+    blocks: block count.
+    vocab: embedding rows.
+    outside: elements in unit 0, which has all parameters outside the blocks.
+    itemsize: bytes per element.
+    summed: elements of a block's expert weights to which peft adds adapters.
     """
 
     layout: _C.GenericModel
@@ -49,11 +54,11 @@ class ActivationSizes:
         return cls(layout, hidden, inner, heads, blocks, int(config.vocab_size), outside, itemsize)
 
     def whole_bytes(self) -> int:
-        """Return the bytes in unit 0, which stays gathered throughout a micro-batch."""
+        """Return unit 0's size, which stays gathered throughout a micro-batch, in bytes."""
         return self.outside * self.itemsize
 
     def parts(self, recompute: str, tokens: int, labels: int, longest: int) -> dict[str, int]:
-        """Return a micro-batch's bytes by kind, if all its rows have the length `longest`."""
+        """Return a micro-batch's memory in bytes, by kind. All rows count as `longest` tokens long."""
         block = tokens * (_HIDDEN_OF_BLOCK * self.hidden + _INNER_OF_BLOCK * self.inner) * self.itemsize
         block += _SCORES * self.heads * tokens * longest * self.itemsize
         inputs = self.blocks * tokens * self.hidden * self.itemsize

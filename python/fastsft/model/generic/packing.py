@@ -1,9 +1,9 @@
 """Packing: a micro-batch as one row without padding, in which each conversation attends only to itself.
 
-transformers looks up attention and mask functions in tables, by name. `packed` sets a name that equals the
-model's own, so that the model's code takes the same branches, but that is another key in the tables: it finds
-the functions here. These call the model's own functions for each conversation, which apply its windows, caps
-and scales.
+transformers looks up attention and mask functions in tables, by the implementation's name. `packed` replaces
+that name by a string that compares equal but has another hash. The model's code takes the same branches as
+before, and the tables return this file's functions. They call the model's own functions for each
+conversation, which apply the model's windows, caps and scales.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fastsft.model.generic.padding import Rows
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-IMPLEMENTATIONS = ("sdpa", "eager")  # other implementations find packed sequences themselves
+IMPLEMENTATIONS = ("sdpa", "eager")  # other implementations find packed sequences' bounds themselves
 
 
 class NotPackedError(RuntimeError):
-    """Error for a model that does not compute attention or its masks by this file's functions."""
+    """Error for a model that does not compute attention or masks through this file's functions."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PackedBatch:
 
     @classmethod
     def of(cls, batch: Rows) -> PackedBatch:
-        """Pack a micro-batch; a rank without rows gets two tokens without labels."""
+        """Pack a micro-batch. A rank without rows gets two tokens without labels."""
         ids, lengths = batch.input_ids, batch.cu_seqlens.diff().tolist()
         if not len(ids):
             ids, lengths = ids.new_zeros(2), [2]
@@ -66,7 +66,7 @@ class PackedBatch:
 
 
 class _Name(str):
-    """A name that equals the model's implementation, but is another key in the function tables."""
+    """A name that equals the name of the model's implementation, but is another key in the tables."""
 
     __slots__ = ()
 
@@ -74,13 +74,14 @@ class _Name(str):
         return hash(("fastsft_packed", str(self)))
 
     def __ne__(self, other: object) -> bool:
-        return True  # transformers 4 looks eager attention up only if it is not "eager"
+        # Transformers 4 looks eager attention up in the table only if the name is unequal to "eager".
+        return True
 
 
 class Masks:
-    """The masks that transformers makes for each conversation.
+    """The masks that transformers makes, one for each conversation.
 
-    A model may only pass them on; any other use raises NotPackedError.
+    A model may only pass the object on. Any other use raises NotPackedError.
     """
 
     def __init__(self, lengths: list[int], masks: list[object], implementation: str) -> None:
@@ -109,7 +110,7 @@ for _operator in (
 
 @contextmanager
 def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
-    """Make `model` compute `batch` in this context; the backward may run after it."""
+    """Make `model` compute the packed `batch` in this context. Backward may run after the context."""
     _register()
     config = model.config
     implementation = config._attn_implementation
@@ -124,7 +125,8 @@ def packed(model: PreTrainedModel, batch: PackedBatch) -> Iterator[None]:
         _state.clear()
 
 
-_state: list[tuple[PackedBatch, str]] = []  # the current pass's batch, and the model's implementation
+# The current pass's batch, and the name of the model's implementation.
+_state: list[tuple[PackedBatch, str]] = []
 
 
 @cache
@@ -138,12 +140,13 @@ def _register() -> None:
 
 
 def _make_masks(**given: object) -> Masks:
-    """Make all conversations' masks (an entry of ALL_MASK_ATTENTION_FUNCTIONS)."""
+    """Make all conversations' masks. An entry of ALL_MASK_ATTENTION_FUNCTIONS."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     ((batch, implementation),) = _state
     make = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    made: dict[int, object] = {}  # by length: without masked tokens, equally long masks are equal
+    # By length, because equally long conversations have equal masks if no token is masked.
+    made: dict[int, object] = {}
     masks = []
     for length, keys in zip(
         batch.lengths, torch.split(batch.attention_mask, batch.lengths, dim=1), strict=True
@@ -171,7 +174,7 @@ def _attend(
     attention_mask: object,
     **options: object,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention within each conversation (an entry of ALL_ATTENTION_FUNCTIONS).
+    """Compute attention within each conversation. An entry of ALL_ATTENTION_FUNCTIONS.
 
     query, key, value: [1, heads, tokens, size].
     """
@@ -181,7 +184,8 @@ def _attend(
     if {tensor.shape[2] for tensor in (query, key, value)} != {sum(lengths)}:
         raise NotPackedError("its attention reads other tokens than those of the row")
     attend = _own_function(module, attention_mask.implementation)
-    if "is_causal" in options:  # some models decide by `mask is None`, which is False for Masks
+    # Some models derive is_causal from `mask is None`, which is wrong for a Masks object.
+    if "is_causal" in options:
         options["is_causal"] = None
     parts = zip(*(torch.split(tensor, lengths, dim=2) for tensor in (query, key, value)), strict=True)
     outputs = [

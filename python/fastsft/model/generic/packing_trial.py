@@ -1,7 +1,9 @@
-"""Trials on a small model with the same class: can conversations be packed, and is its loss the usual one?
+"""Tries on a small model with the same class whether rows may be packed, and whether its loss is the usual
+loss.
 
-Packed logits are compared with each conversation's own. To find models that count positions over the whole
-row, ranges over the row's length are multiplied by a large number, which must not change the logits.
+A packed row's logits are compared with each conversation's own. To find models that count
+positions over the whole row, ranges over the row's length are multiplied by a large number. This must not
+change the logits.
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ from fastsft.runtime.messages import warn_once
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_LENGTHS = (19, 11, 26)  # each above every switch of a small model, and their sum above its positions
+# Each length is beyond all length limits of a small model, and their sum is beyond its positions.
+_LENGTHS = (19, 11, 26)
 _MOST_PARAMETERS = 20_000_000
 _TOLERANCE = 1e-5
-_SHORT = 7  # row length at which a single visible token changes the logits
-_CAUSAL = 2e-5  # relative to the largest logit; a visible token changes more (3e-4 through BERT's 12 layers)
+_SHORT = 7  # a row length at which a single visible token changes the logits
+# Tolerance relative to the largest logit. A visible token changes more (3e-4 through BERT's 12 layers).
+_CAUSAL = 2e-5
 _RANGES = (torch.arange, torch.cumsum, torch.Tensor.cumsum)
 _STRIDE = 10_007  # larger than any size in a configuration
 _LENGTH, _MASKED = 9, 2
-_TOKENS_OF_STEP = 11  # targets in a step; more than the micro-batch has
+_TOKENS_OF_STEP = 11  # target count of the step; larger than that of the micro-batch
 _LOSS_TOLERANCE = 2e-5
 _APART = 2e-4  # relative to the largest logit; logits at different positions differ by more
 
@@ -48,15 +52,15 @@ class KeptStateError(ValueError):
 
 
 class OtherLossError(ValueError):
-    """Error for a model whose own loss is not the next token's."""
+    """Error for a model whose own loss is not the next-token loss."""
 
 
 def why_padded(make: Make, model: PreTrainedModel) -> str | None:
-    """Return the reason why the model's conversations cannot be packed into a row; None if they can.
+    """Return the reason why conversations cannot be packed into a row; None if they can.
 
     make: makes a model with the same class from a configuration, with parameters on the meta device.
-    NotCausalError if tokens attend to later tokens, KeptStateError if a call keeps state, OtherLossError if
-    the model's loss is not the next token's.
+    NotCausalError if tokens attend to later tokens. KeptStateError if the model keeps state between calls.
+    OtherLossError if the model's loss is not the next-token loss.
     """
     implementation = model.config._attn_implementation
     if implementation not in IMPLEMENTATIONS:
@@ -78,7 +82,7 @@ def why_padded(make: Make, model: PreTrainedModel) -> str | None:
 
 
 def with_values(model: PreTrainedModel) -> PreTrainedModel:
-    """Set random weights on the CPU in `model`, large enough that logits tell tokens apart."""
+    """Give `model` random weights on the CPU, large enough that tokens have different logits."""
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > _MOST_PARAMETERS:
         raise NotPackedError(f"a small model of it has {count:,} parameters still")
@@ -149,7 +153,7 @@ def _logits_packed(model: PreTrainedModel, row: PackedBatch, ranges: MultipliedR
         try:
             with ranges:
                 logits: torch.Tensor = model(**row.inputs(), use_cache=False).logits
-        except (IndexError, RuntimeError):  # a changed position as an index, or an error in any case
+        except (IndexError, RuntimeError):  # the multiplied positions, or another error
             model(**row.inputs(), use_cache=False)
             raise NotPackedError("it computes with positions in the whole row") from None
     return logits[0]
@@ -168,7 +172,7 @@ def _logits_alone(model: PreTrainedModel, row: PackedBatch) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Batch:
-    """A trial's micro-batch tokens (see Rows)."""
+    """A trial micro-batch's tokens (see Rows)."""
 
     input_ids: torch.Tensor
     cu_seqlens: torch.Tensor
@@ -179,7 +183,7 @@ class _Batch:
 def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
     """Make three random conversations.
 
-    masked: a token to which no token attends; None for no masked token.
+    masked: index of a token to which no token attends; None for no masked token.
     """
     ends = torch.tensor([0, *_LENGTHS]).cumsum(0).int()
     ids = torch.randint(0, vocabulary, (int(ends[-1]),))
@@ -189,15 +193,15 @@ def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
 
 
 class MultipliedRanges(TorchFunctionMode):
-    """Multiplies each range over `tokens` numbers, so that results that depend on it change or fail.
+    """Multiplies each range over `tokens` numbers, so that results that depend on the range change or fail.
 
-    Even for a short row, this changes the results of a floor or window with thousands of tokens.
+    The large numbers reveal even limits and windows of thousands of tokens in a trial with a short row.
     """
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
         self._tokens = tokens
-        self.lines: set[CodeLine] = set()  # code lines with ranges that were multiplied
+        self.lines: set[CodeLine] = set()  # code lines whose ranges were multiplied
 
     def __torch_function__(
         self, function: Any, types: Any, given: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
@@ -213,8 +217,8 @@ class MultipliedRanges(TorchFunctionMode):
 def check_loss(model: PreTrainedModel) -> None:
     """Raise OtherLossError if transformers' Trainer would train `model` with another loss.
 
-    A notice tells if the model's loss ignores the step's target count. transformers' Trainer then adds up
-    micro-batch means, or averages them.
+    If the model's loss ignores the step's target count, a notice describes how transformers' Trainer combines
+    the micro-batches' means.
     """
     vocabulary = int(model.config.get_text_config().vocab_size)
     ids = torch.randint(1, vocabulary, (1, _LENGTH))
@@ -261,12 +265,12 @@ def _trainers_mean(model: PreTrainedModel) -> str:
 
 
 def _own_loss(model: PreTrainedModel, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor | None:
-    """Return the model's loss, with num_items_in_batch if it accepts that; None if it has no loss."""
+    """Return the model's loss, with num_items_in_batch if the model accepts it; None if there is no loss."""
     count = torch.tensor(_TOKENS_OF_STEP)
     for more in ({"num_items_in_batch": count}, {}):
         try:
             loss: torch.Tensor | None = model(input_ids=ids, labels=labels, use_cache=False, **more).loss
-        except FAULTS:  # this class does not accept the argument
+        except FAULTS:  # the model does not accept the argument
             continue
         return loss
     return None

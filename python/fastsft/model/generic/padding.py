@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """A micro-batch's tokens: _C.Batch, or a trial's.
+    """A micro-batch's tokens. The micro-batch is a _C.Batch or a trial's batch.
 
     input_ids: int64 [tokens]. cu_seqlens: int32 [conversations + 1]. is_key: uint8 [tokens], or [0] if no
     token is masked. max_seqlen: the longest conversation's tokens.
@@ -41,7 +41,7 @@ class Rows(Protocol):
 class PaddedBatch:
     """A micro-batch as padded rows: input_ids and attention_mask [rows, width].
 
-    token_indices: where the micro-batch's tokens are in the flat rows.
+    token_indices: index of each micro-batch token in the flattened rows [rows * width].
     """
 
     input_ids: torch.Tensor
@@ -50,7 +50,7 @@ class PaddedBatch:
 
     @classmethod
     def of(cls, batch: Rows) -> PaddedBatch:
-        """Pad a micro-batch; a rank without rows gets two tokens without labels."""
+        """Pad a micro-batch. A rank without rows gets two tokens without labels."""
         ids, ends = batch.input_ids, batch.cu_seqlens.to(torch.int64)
         lengths = ends[1:] - ends[:-1]
         rows, width = max(len(lengths), 1), max(int(batch.max_seqlen), 2)
@@ -71,7 +71,7 @@ class PaddedBatch:
 
 
 def most_positions(model: PreTrainedModel) -> int | None:
-    """Return the position count if they are embedding rows; None if they are computed."""
+    """Return the position count if positions are rows in an embedding; None if they are computed."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     tokens = model.get_input_embeddings()
     tables = [table for table in model.modules() if isinstance(table, nn.Embedding) and table is not tokens]
@@ -94,7 +94,7 @@ _POSITIONS = (
     "positions to the model; leave the column out, and pad rows on the right: masked tokens at the start of "
     "a row count as positions"
 )
-# In some models, a token whose keys are all masked attends to padding, so that its loss depends on the batch.
+# In some models, a token whose keys are all masked attends to padding, so its loss would depend on the batch.
 _FIRST = (
     "attention_mask: the row begins with masked tokens; with the generic engine leave those tokens out, or "
     "set their labels and the next one to -100"
@@ -106,7 +106,7 @@ def check_rows_for(
 ) -> None:
     """Raise ValueError, naming the row, if `model` cannot compute a row in `dataset`.
 
-    numbers: row numbers in the user's data. training: rows without targets are skipped.
+    numbers: row numbers in the user's data. training: True to skip rows without targets.
     """
     misplaced = dataset.first_misplaced(training)
     if misplaced is not None:

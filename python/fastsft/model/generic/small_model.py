@@ -1,6 +1,6 @@
-"""Small models for trials, with every layer kind and with switches small enough for short rows.
+"""Makes small models for trials, with every kind of layer and with switches small enough for short rows.
 
-A switch is a setting that a model may compare with a row's length: a window, chunk, block or floor.
+A switch is a setting with which a model may compare a row's length: a window, chunk, block or floor size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Config = Mapping[str, Any]
 Make = Callable[[dict[str, Any]], "PreTrainedModel"]
 _Path = tuple[str, ...]
 _Shapes = dict[str, tuple[int, ...]]
-# Largest sizes in the small model, by their names in configurations.
+# Largest sizes in the small model, by name in the configuration.
 _SMALLER = {
     "vocab_size": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64, "emb_dim": 64,
     "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "moe_intermediate_size": 32,
@@ -39,37 +39,38 @@ _IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _POSITION = re.compile(
     r"position_embeddings|(n|max)_positions|n_ctx|seq_len|seq_length|context_length|max_length"
 )
-# Parameter sizes, layer counts and token ids, which are no switches.
+# Parameter sizes, layer counts and token ids, which are never switches.
 _NO_SWITCH = re.compile(
     r"(_ids?|_index|_token|_version|seed|theta|section)$|dim|rank|heads?$|width|experts|embed|hidden|"
     r"intermediate|vocab|ffn|kernel|layer|pattern|interval|period|offset|every|embd|inner|group"
 )
 _IS_SWITCH = re.compile(r"window|chunk|block|floor|topk|top_k|extent")
-_POSITIONS, _SWITCH = 32, 4  # largest position count, and largest value for any other switch
+_POSITIONS, _SWITCH = 32, 4  # largest position count, and any other switch's largest value
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-_FEWEST_LAYERS = 8  # longer than most patterns in a class's code
-_NOT_SETTINGS = ("training", "forward")  # attributes that are no settings: the mode, and a Block's wrapper
-# Parts of attribute names for a layer's number.
+_FEWEST_LAYERS = 8  # longer than most layer patterns in model code
+# Attributes that are not settings: the mode, and the forward that Block replaces.
+_NOT_SETTINGS = ("training", "forward")
+# Parts of attribute names that hold a layer's number.
 _LAYER_NUMBER = ("idx", "index", "layer_id", "block_id", "layer_num", "depth")
 
 
 def small_model(make: Make, model: PreTrainedModel) -> PreTrainedModel:
-    """Make a small model like `model`, with each of its layer kinds, and with every switch reduced."""
+    """Make a small model like `model`, with all of its layer kinds, and with small switches."""
     config = model.config.to_dict()
     depth = layers_with_all_kinds(model)
     small = _make_small(make, smaller(config, depth))
-    if not has_kinds_of(small, model):  # a pattern may count from the last layer
+    if not has_kinds_of(small, model):  # a layer pattern may count from the last layer
         small = _make_small(make, smaller(config, None))
     return small
 
 
 def small_model_of_all_layers(make: Make, model: PreTrainedModel) -> PreTrainedModel:
-    """Make a `small_model` with as many layers as `model`, so that parameters have the same names."""
+    """Make a `small_model` with as many layers as `model`, so that the parameters have the same names."""
     return _make_small(make, smaller(model.config.to_dict(), None))
 
 
 def smaller(config: Config, depth: int | None) -> dict[str, Any]:
-    """Return a small model's configuration with the first `depth` layers; None: all layers."""
+    """Return a small model's configuration with the first `depth` layers; all layers if None."""
     count = next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None) or 0
     kept = count if depth is None else min(depth, count)
     small: dict[str, Any] = {}
@@ -101,7 +102,7 @@ def _at_most(value: Any, most: int) -> Any:
 
 
 def _of_first_layers(value: Any, count: int, kept: int) -> Any:
-    """Shorten a list with an entry per layer, a list with layer numbers, or a mapping by layer number."""
+    """Shorten a setting by layer: a list with an entry per layer, a list of layer numbers, or a mapping."""
     if isinstance(value, Mapping) and value and all(str(key).isdigit() for key in value):
         return {key: setting for key, setting in value.items() if int(key) < kept}
     if not isinstance(value, list):
@@ -119,7 +120,7 @@ def _make_small(make: Make, config: dict[str, Any]) -> PreTrainedModel:
 
 
 def _switches(config: Config, path: _Path = ()) -> Iterator[_Path]:
-    """Yield the paths in `config` to settings that may be switches."""
+    """Yield the path of each setting in `config` that may be a switch, by its name and type."""
     for name, value in config.items():
         if not isinstance(name, str):
             continue
@@ -142,7 +143,7 @@ def _may_be_switch(name: str, value: Any) -> bool:
 def _reduce_switches(
     make: Make, config: dict[str, Any], switches: list[_Path], shapes: _Shapes
 ) -> dict[str, Any]:
-    """Reduce each of the `switches` to at most 4, unless that would change a parameter's shape."""
+    """Reduce each of the `switches` to at most 4, unless a parameter's shape would change."""
     changed = copy.deepcopy(config)
     for *path, name in switches:
         settings = reduce(getitem, path, changed)
@@ -164,7 +165,7 @@ def _shapes(model: PreTrainedModel) -> _Shapes:
 
 
 def layers_with_all_kinds(model: PreTrainedModel) -> int:
-    """Return how many first layers include every layer kind: at least 8, at most all layers."""
+    """Return the smallest count of first layers that include every layer kind; at least 8, at most all."""
     count = _count(model)
     if count is None:
         return _FEWEST_LAYERS
@@ -174,7 +175,7 @@ def layers_with_all_kinds(model: PreTrainedModel) -> int:
 
 
 def has_kinds_of(small: PreTrainedModel, model: PreTrainedModel) -> bool:
-    """Return True if `small` has all layer kinds in `model`, apart from sizes."""
+    """Return True if `small` has all layer kinds of `model`, not comparing sizes."""
     kinds: list[list[set[Hashable]]] = []
     for candidate in (small, model):
         count = _count(candidate)
@@ -203,7 +204,7 @@ def _first_with_all(kinds: Sequence[Hashable]) -> int:
 def _kinds(model: PreTrainedModel, layers: nn.ModuleList, count: int, *, exact: bool) -> list[Hashable]:
     """Describe each layer by its modules, their settings, and its entries in the configuration's lists.
 
-    exact: also compare integers, which are sizes and differ in a smaller model.
+    exact: True to compare integers, too; they are sizes, which differ in a smaller model.
     """
     config = model.config.get_text_config().to_dict()
     lists = [value for value in config.values() if isinstance(value, list) and len(value) == count]
@@ -214,7 +215,7 @@ def _kinds(model: PreTrainedModel, layers: nn.ModuleList, count: int, *, exact: 
 
 
 def _entry(values: list[Any], at: int, *, exact: bool) -> Hashable:
-    if values == list(range(len(values))):  # a list with layer numbers
+    if values == list(range(len(values))):  # a list of layer numbers
         return True
     return _value(values[at], exact=exact)
 
@@ -237,7 +238,7 @@ def _settings(values: Mapping[str, Any], *, exact: bool) -> Hashable:
 
 
 def _value(value: object, *, exact: bool) -> Hashable:
-    """Return the value if layer kinds may differ by it, else its type, as for floats, which vary by layer."""
+    """Return the value if it can distinguish layer kinds, else its type. Floats vary from layer to layer."""
     if value is None or isinstance(value, bool | str) or (exact and isinstance(value, int)):
         return value
     return type(value).__name__

@@ -1,9 +1,9 @@
-"""Maps a transformers model's parameters to the tensors of its weight files.
+"""Maps a transformers model's parameters to its weight files' tensors.
 
-In transformers 5 one parameter has all experts in a layer, some parameters are rows of a file's tensor, and
-names in memory differ from names in files. To find the mapping, transformers' own conversion for saving is
-called with tensors on the meta device; the resulting views show which elements become which file tensor. For
-a vision-text model's text decoder, conversion and names are the whole model's (WholeModel).
+In transformers 5, one parameter holds all experts in a layer, some parameters are rows of a file's tensor,
+and names in memory differ from names in files. To find the mapping, transformers' own conversion for saving
+is called with tensors on the meta device. The resulting views show which elements become which file tensor.
+For a vision-text model's text decoder, the whole model's conversion and names are used (WholeModel).
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
 _Shape = tuple[int, ...]
 _JOINING = (torch.cat, torch.concat, torch.concatenate)
-_ATTRIBUTE = "_fastsft_whole"  # attribute on the text decoder's model
+_ATTRIBUTE = "_fastsft_whole"  # name of an attribute of the text decoder, which holds its WholeModel
 
 
 @dataclass(frozen=True)
 class FileTensor:
-    """A tensor of the weight files that has a part of a transformers parameter, or the whole.
+    """A weight file tensor that holds a transformers parameter or a part of one.
 
-    first: where it begins in the flat parameter. file_order: its number among all tensors of the files.
-    within: where the parameter begins in the flat tensor, if the tensor has several parameters; else None.
+    first: where the tensor begins in the flat parameter. file_order: its number among all file
+    tensors.
+    within: where the parameter begins in the flat tensor, if the tensor holds several parameters; else None.
     """
 
     name: str
@@ -48,14 +49,17 @@ class FileTensor:
         return math.prod(self.shape)
 
     def part_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """Return the tensor's part of `parameter`, or of a tensor with the same shape, as a view."""
+        """Return the elements in `parameter` that this tensor holds, as a view.
+
+        parameter: the parameter, or another tensor with the same shape.
+        """
         if tuple(parameter.shape) == self.shape:
             return parameter
         return parameter.view(-1).narrow(0, self.first, self.numel).view(self.shape)
 
 
 def stored_tensors(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict[str, tuple[FileTensor, ...]]:
-    """Map each parameter to the file tensors that it consists of.
+    """Map each parameter to the file tensors that hold its elements.
 
     shapes: parameter shapes, in model order. ValueError if a parameter is not the concatenation of file
     tensors.
@@ -94,7 +98,7 @@ def integer_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def name_in_memory(model: PreTrainedModel, name: str) -> str:
-    """Return a file tensor's name in memory; for a text decoder, its name in the whole model."""
+    """Return a file tensor's name in memory. For a text decoder, this is the name in the whole model."""
     whole = whole_model(model)
     return older_renaming(model, name) if whole is None else whole.name_in_memory(name)
 
@@ -104,7 +108,7 @@ def _by_conversion(model: PreTrainedModel, shapes: Mapping[str, _Shape]) -> dict
         from transformers.core_model_loading import (
             revert_weight_conversion,
         )
-    except ImportError:  # in transformers 4, files have the same tensors as memory
+    except ImportError:  # in transformers 4, files and memory have the same tensors
         return {
             name: (FileTensor(name, shape, file_order=at),) for at, (name, shape) in enumerate(shapes.items())
         }
@@ -128,7 +132,7 @@ def _parts(
     owners: Mapping[int, str],
     shapes: Mapping[str, _Shape],
 ) -> Iterator[tuple[str, FileTensor]]:
-    """Yield the parameters that have a part in the file tensor `name`, each with the FileTensor."""
+    """Yield the parameters that share elements with the file tensor `name`, each with its FileTensor."""
     shape, within = tuple(tensor.shape), 0
     joined = getattr(tensor, "joined", None)
     for part in [tensor] if joined is None else joined:
@@ -173,10 +177,9 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 class _Tracer(torch.Tensor):
-    """A meta tensor whose `contiguous` makes no copy, so that storage offsets locate views.
+    """A meta tensor whose `contiguous` makes no copy, so that storage offsets tell where a view begins.
 
-    joined: the tensors whose concatenation along the first dimension made this one; None if it is another
-    result.
+    joined: the tensors whose concatenation along the first dimension is this tensor; None for another result.
     """
 
     joined: list[torch.Tensor] | None = None
@@ -208,9 +211,9 @@ class WholeModel:
         return self._renamed(name)
 
     def name_in_files(self, in_memory: str, usual: str) -> str:
-        """Return the file name of the parameter `in_memory`, or its part.
+        """Return the file name for the parameter `in_memory`, or for a part.
 
-        usual: the name under which transformers would save it.
+        usual: the name that transformers would use when it saves.
         """
         return usual if usual in self.in_files else self._by_memory.get(in_memory, usual)
 
@@ -224,16 +227,16 @@ class WholeModel:
 
 
 def whole_model(model: nn.Module) -> WholeModel | None:
-    """Return the vision-text model around `model`; None if there is none."""
+    """Return the vision-text model to which `model` belongs; None if there is none."""
     whole: WholeModel | None = vars(model).get(_ATTRIBUTE)
     return whole
 
 
 def as_part(text: PreTrainedModel, whole: WholeModel) -> PreTrainedModel:
-    """Rename the modules in `text` as they are named in `whole`.
+    """Rename `text`'s modules as they are named in `whole`.
 
-    ValueError unless `whole` has exactly one module with `text`'s class, or one with its decoder's class and
-    a head with the same name.
+    ValueError unless `whole` contains exactly one module with the class of `text`, or one with its decoder's
+    class and a head with the same name.
     """
     if len(paths := _paths(whole.model, text)) == 1:
         part = _around(paths[0], text)
@@ -274,7 +277,7 @@ def _head(model: PreTrainedModel) -> str | None:
 
 
 def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
-    """Return transformers' function from a file tensor's name to the name in `model`."""
+    """Return transformers' function that converts a file tensor's name to the name in `model`."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import (
@@ -297,7 +300,8 @@ def _renaming(model: PreTrainedModel) -> Callable[[str], str]:
 
 
 def older_renaming(model: PreTrainedModel, name: str) -> str:
-    """Return the name in memory by transformers 4's rules in the class; version 5 has no rules there.
+    """Return the name in memory by the rules that transformers 4 has in the model class; version 5 has none
+    there.
 
     Source: `_get_key_renaming_mapping` of transformers 4.57.
     """
@@ -310,7 +314,7 @@ def older_renaming(model: PreTrainedModel, name: str) -> str:
 
 
 class _Around(nn.Module):
-    """A wrapper that makes a module's name longer, and passes calls and attributes on."""
+    """A wrapper that adds a part to a module's name. It passes calls and attributes to the module."""
 
     def __init__(self, name: str, inside: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Divides a transformers model's parameters into units: one per layer, and one for everything else."""
+"""Divides a transformers model's parameters into units: one for each layer, and one for all others."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ _NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 class ParameterInfo:
     """A parameter or a saved buffer.
 
-    name: its first name in the model. decays: True if transformers' Trainer applies weight decay. is_reached:
-    True if it gets gradients from text. is_adapter: True if it is not in the model's files. is_constant: True
-    if it is in a trained unit, but never updated. buffer: a buffer's dtype; None for a parameter. owners: all
-    (module, attribute) that refer to it. stored: its tensors in engine and files.
+    name: its first name in the model.
+    decays: True if transformers' Trainer applies weight decay to it.
+    is_reached: True if it gets gradients from text.
+    is_adapter: True if it belongs to an adapter, so that the model's files do not have it.
+    is_constant: True if it is in a trained unit, but never updated.
+    buffer: the buffer's dtype; None for a parameter.
+    owners: all pairs (module, attribute) that refer to it.
+    stored: the tensors that hold it in the engine and in files.
     """
 
     name: str
@@ -48,12 +52,15 @@ class ParameterInfo:
 
     @property
     def tensors(self) -> list[FileTensor]:
-        """The tensors in `stored` that begin with this parameter; the others are listed by an earlier one."""
+        """The tensors in `stored` that begin with this parameter.
+
+        The others are listed with an earlier parameter.
+        """
         return [tensor for tensor in self.stored if not tensor.within]
 
     @property
     def is_decayed(self) -> bool:
-        """True if weight decay applies: transformers' Trainer skips parameters without gradients."""
+        """True if weight decay changes the parameter. transformers skips parameters without gradients."""
         return self.decays and self.is_reached
 
     @property
@@ -66,8 +73,8 @@ class ParameterInfo:
 class Unit:
     """Parameters that are gathered together.
 
-    block: the layer's module; None for unit 0. The trained parameters are one engine unit, and the frozen
-    parameters another, which is never reduced.
+    block: the layer's module; None for unit 0. In the engine, the trained parameters are one unit, and the
+    frozen parameters are another unit, which is never reduced.
     """
 
     name: str
@@ -75,15 +82,15 @@ class Unit:
     parameters: list[ParameterInfo] = field(default_factory=list)
 
     def part(self, *, trained: bool) -> list[ParameterInfo]:
-        """Return the trained or the frozen parameters."""
+        """Return the trained parameters, or the frozen parameters."""
         return [info for info in self.parameters if info.is_trained == trained]
 
 
 def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
-    """Return unit 0, with the parameters outside all layers, and a unit for each layer in model order.
+    """Return unit 0, which has the parameters outside all layers, and a unit for each layer in model order.
 
-    Parameters that layers share, and tied weights, are in unit 0, once. Parameters without requires_grad and
-    saved buffers are constant, or frozen if the model has adapters.
+    Tied weights and other parameters that several layers use are in unit 0, once. Saved buffers and
+    parameters without requires_grad are constant, or frozen if the model has adapters.
     """
     blocks = _find_blocks(model)
     units = [Unit("outside", None), *(Unit(name, block) for name, block in blocks)]
@@ -119,7 +126,7 @@ def make_units(model: PreTrainedModel, unreached: Unreached) -> list[Unit]:
 
 
 def _check_joined(units: list[Unit], kind: str) -> None:
-    """Raise ValueError if a file tensor's parts are trained in different ways."""
+    """Raise ValueError if a file tensor's parts would be trained in different ways."""
     seen: dict[str, tuple[object, ...]] = {}
     for unit in units:
         for info in unit.parameters:
@@ -133,7 +140,7 @@ def _check_joined(units: list[Unit], kind: str) -> None:
 
 
 def saved_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the module's own parameters and saved floating-point buffers by name, in state_dict order."""
+    """Yield the module's own parameters and saved floating-point buffers, by name, in state_dict order."""
     for short, parameter in module._parameters.items():
         if parameter is not None:
             yield short, parameter
@@ -152,9 +159,10 @@ def decaying_names(model: PreTrainedModel) -> set[str]:
 
 
 def _find_blocks(model: PreTrainedModel) -> list[tuple[str, nn.Module]]:
-    """Return the layers: outermost modules of `_no_split_modules`, else the items of the largest list.
+    """Return the layers, with their names.
 
-    The largest list is the ModuleList with the most parameters.
+    They are the outermost modules with a class in `_no_split_modules`. If there are none, they are the items
+    in the ModuleList with the most parameters.
     """
     classes = set(getattr(model, "_no_split_modules", None) or ())
     blocks: list[tuple[str, nn.Module]] = []

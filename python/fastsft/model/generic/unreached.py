@@ -1,4 +1,7 @@
-"""Search, by a trial on a small model, for parameters that get no gradient from text and must not decay."""
+"""Finds parameters that get no gradient from text, by a trial on a small model.
+
+Weight decay must not change them, because transformers' Trainer would not.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from fastsft.model.generic.small_model import Make, small_model_of_all_layers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_ROWS, _LENGTH = 8, 24  # enough tokens to reach every expert, within a small model's positions
-_OF_EXPERT = re.compile(r"(\.\d+\..*)\.\d+\.")  # a numbered module in a numbered layer
+_ROWS, _LENGTH = 8, 24  # enough tokens to reach every expert, but within a small model's positions
+_OF_EXPERT = re.compile(r"(\.\d+\..*)\.\d+\.")  # a numbered module inside a numbered layer
 _NUMBER = re.compile(r"\.\d+\.")
 _OF_ADAPTER = re.compile(r"\.lora_[AB]\.weight$")
 
@@ -27,8 +30,8 @@ _OF_ADAPTER = re.compile(r"\.lora_[AB]\.weight$")
 class Unreached:
     """Parameters that get no gradient from text.
 
-    names: as in the model without adapters. parts: modules whose parameters are all in `names`. fault: the
-    reason why the trial failed, in which case `names` is empty.
+    names: names in the model without adapters. parts: modules whose parameters are all in `names`. fault: the
+    reason why the trial failed; `names` is empty then.
     """
 
     names: frozenset[str] = frozenset()
@@ -36,15 +39,15 @@ class Unreached:
     fault: str = ""
 
     def has(self, name: str) -> bool:
-        """Return True for a name in `names`, and for such a weight's adapter."""
+        """Return True if `name`, or the weight that the adapter `name` adapts, is in `names`."""
         return name in self.names or _OF_ADAPTER.sub(".weight", name) in self.names
 
 
 def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False) -> Unreached:
-    """Find the model's parameters for which transformers' Trainer has no gradient.
+    """Find the model's parameters that get no gradient in transformers' Trainer.
 
     make: makes a model with the same class from a configuration, with parameters on the meta device.
-    is_given: `model` may have additional modules that its class does not make and does not call.
+    is_given: True if `model` may have additional modules that its class neither makes nor calls.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -59,7 +62,10 @@ def find_unreached(make: Make, model: PreTrainedModel, *, is_given: bool = False
 
 
 def _outermost(name: str, others: list[str]) -> str:
-    """Return the outermost module in `name` without any from `others`, with * for numbers; else `name`."""
+    """Return the outermost module in `name` that contains no parameter from `others`; else `name`.
+
+    Numbers are replaced by *.
+    """
     ends = [at for at, sign in enumerate(name) if sign == "."]
     paths = (name[:end] for end in ends if not any(other.startswith(name[: end + 1]) for other in others))
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", next(paths, name))
@@ -78,7 +84,7 @@ def _without_gradient(model: PreTrainedModel) -> list[str]:
 def _of_experts(names: Collection[str], model: PreTrainedModel) -> list[str]:
     """Return the `names` that belong to experts.
 
-    The trial missed them only by chance, because it reached other experts in the same list.
+    They got no gradient only by chance: the trial's tokens reached other experts in the same list.
     """
     named = model.named_parameters()
     reached = {_unnumbered(name) for name, parameter in named if parameter.grad is not None}

@@ -1,4 +1,4 @@
-"""VisionTextModel: a vision-text directory whose text decoder is trained; the rest is saved unchanged."""
+"""VisionTextModel: a vision-text directory. Its text decoder is trained, and the rest is saved unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastsft.runtime.regular_files import file_inside, read_text
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-# Processor files, without which transformers does not open a vision-text model.
+# Files of the processor, without which transformers does not open a vision-text model.
 _PROCESSOR_FILES = (
     "processor_config.json",
     "preprocessor_config.json",
@@ -35,7 +35,10 @@ _SAVED = ("float32", "bfloat16", "float16")  # dtypes in which the engine can sa
 
 
 class VisionTextModel(GenericCausalLM):
-    """The causal language model of `text_config`, with the tensor names of the whole vision-text model."""
+    """The causal language model in `text_config`. Its tensors have the whole vision-text model's
+
+    names.
+    """
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:
         super().__init__(source_directory, config)
@@ -55,7 +58,7 @@ class VisionTextModel(GenericCausalLM):
 
     @property
     def engine_words(self) -> str:
-        """The line about the engine on the start page, with trained and frozen parameter counts."""
+        """The engine's description on the start page, with trained and frozen parameter counts."""
         rest = sum(entry.count for entry in self.carried())
         trained = sum(info.numel for info in self._parameters())
         return (
@@ -70,7 +73,10 @@ class VisionTextModel(GenericCausalLM):
 
     @property
     def _ties(self) -> bool:
-        """True if the vision-text model ties its head; the flags of its two configurations may disagree."""
+        """True if the vision-text model ties its head.
+
+        Tested on the model, because its two configurations may disagree.
+        """
         whole = self._whole.model
         heads = [module for name, module in whole.named_modules() if name.rpartition(".")[2] == "lm_head"]
         return len(heads) == 1 and heads[0].weight is whole.get_input_embeddings().weight
@@ -101,7 +107,7 @@ class VisionTextModel(GenericCausalLM):
         pass  # `engine_words` reports the rest on the start page
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Make saves keep each trained tensor's dtype if it differs from the most frequent dtype."""
+        """Make saves keep a trained tensor's dtype if it differs from the most frequent dtype."""
         super()._keep_rest(engine)
         for name, in_file in self._match.names.items() if self._keeps_types else ():
             dtype = DTYPES.get(self._files.tensors[in_file].dtype)
@@ -113,20 +119,20 @@ class VisionTextModel(GenericCausalLM):
 
     @cached_property
     def _in_files(self) -> frozenset[str]:
-        """Tensor names in the files; empty if there is only a configuration, as for a plan."""
+        """Tensor names in the files; empty if there is only a configuration, as when a run is planned."""
         try:
             return frozenset(self._files.tensors)
         except ValueError:
             return frozenset()
 
     def _parts_of_rest(self) -> str:
-        """List the modules, such as model.vision_tower, that have tensors which are not trained."""
+        """List the modules with tensors that are not trained, such as model.vision_tower."""
         paths = (self._whole.name_in_memory(entry.name).split(".")[:2] for entry in self.carried())
         return ", ".join(dict.fromkeys(".".join(path) for path in paths)) or "nothing"
 
 
 def _for_installed(config: ModelConfig) -> dict[str, Any]:
-    """Return `config` with its text configuration in the installed transformers' keys."""
+    """Return `config`, with the text configuration in the installed transformers' keys."""
     text, is_older = config.get("text_config"), int(transformers.__version__.split(".")[0]) < 5
     if (
         not is_older

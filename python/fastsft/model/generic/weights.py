@@ -1,7 +1,7 @@
-"""A generic model's weight files: matched to its tensors by name, loaded, and copied into saves.
+"""Weight files in the generic engine: matched by name to the model's tensors, loaded, and copied into saves.
 
-A name in the files may or may not have the base model's prefix, may be a tied tensor's other name, and may be
-renamed by transformers on loading.
+A name in the files may have the base model's prefix or not, may be a tied tensor's other name, and may be
+renamed when transformers loads it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SHOWN = 3
 def load_generic_weights(
     engine: _C.Engine, model: PreTrainedModel, units: list[Unit], directory: str | Path
 ) -> None:
-    """Fill the engine's master weights tensor by tensor. Collective.
+    """Fill the engine's master weights, tensor by tensor. Collective.
 
-    The ValueError lists tensors that are missing, unknown or have a wrong shape.
+    ValueError, with a list, for tensors that are missing or unknown, or have a wrong shape.
     """
     agreement = AllOrNone(f"loading {directory}")
     agreement.attempt(lambda: _fill(_C.WeightLoader(engine), model, units, directory))
@@ -53,8 +53,8 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
         warn_once(f"{name} of the files is a table that the model computes itself: not read")
     infos = (info for unit in units for info in unit.parameters if not info.is_adapter)
     expected = {tensor.name for info in infos for tensor in info.tensors}
-    # If tensors are missing, the loader's error lists the unknown ones, too, which may be the same under
-    # other names.
+    # If tensors are missing, the loader's error lists the unknown tensors, too: they may be the missing
+    # tensors under other names.
     unknown = match.carried if expected - match.names.keys() else []
     for name in (*match.without_place, *unknown):
         if stored.tensors[name].dtype in DTYPES:
@@ -64,12 +64,16 @@ def _fill(loader: _C.WeightLoader, model: PreTrainedModel, units: list[Unit], di
 
 @dataclass
 class NameMatch:
-    """Weight file tensors by their use.
+    """The tensors of the weight files, sorted by their use.
 
-    names: name in the model to name in the files. buffers: the same for integer buffers. copies: pairs (file
-    name in `names`, further file name for the same tied tensor). tables: tensors that the model computes.
-    ignored: names that transformers ignores. carried: names that the model does not have, saved unchanged.
-    without_place: second names of tensors in `names`. missing: integer buffers that no file has.
+    names: maps names in the model to names in the files.
+    buffers: the same for integer buffers.
+    copies: pairs of a file name in `names` and a further file name for the same tied tensor.
+    tables: tensors that the model computes itself.
+    ignored: names that transformers ignores.
+    carried: names that the model does not have; a save copies these tensors unchanged.
+    without_place: second names for tensors in `names`.
+    missing: integer buffers that are in no file.
     """
 
     names: dict[str, str]
@@ -83,7 +87,10 @@ class NameMatch:
 
 
 def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> NameMatch:
-    """Match all names that weight files have (`stored`) to the model's tensors."""
+    """Match all names in the weight files to the model's tensors.
+
+    stored: the files' tensors, by name.
+    """
     match = NameMatch(tensor_names(model, units, stored))
     prefix, tied = _prefix(model), aliases(model, units)
     for name, in_files in buffer_names(model).items():
@@ -113,7 +120,7 @@ def match_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, 
 
 
 def _ignored_patterns(model: PreTrainedModel) -> list[re.Pattern[str]]:
-    """Return the name patterns that transformers ignores; none for a text decoder, which saves all names."""
+    """Return the name patterns that transformers ignores; none for a text decoder."""
     if whole_model(model) is not None:
         return []
     patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
@@ -125,7 +132,7 @@ def _prefix(model: PreTrainedModel) -> str:
 
 
 def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str, object]) -> dict[str, str]:
-    """Map the model's tensor names that `stored` has to the names in `stored`."""
+    """Map the model's tensor names that are in `stored` to the names in `stored`."""
     prefix = _prefix(model)
     by_memory = {name_in_memory(model, name): name for name in stored}
     aliases_of: dict[str, list[str]] = {}
@@ -145,7 +152,7 @@ def tensor_names(model: PreTrainedModel, units: list[Unit], stored: Mapping[str,
 
 
 def spellings(name: str, prefix: str) -> list[str]:
-    """Return the names that files may have for `name`: with or without the base model's prefix."""
+    """Return the names that `name` may have in files: with or without the base model's prefix."""
     return [name, name.removeprefix(prefix), prefix + name]
 
 
@@ -166,7 +173,10 @@ def aliases(model: PreTrainedModel, units: list[Unit]) -> dict[str, str]:
 
 
 def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
-    """Return True for a buffer that the model computes, and that some transformers releases saved."""
+    """Return True for a buffer that the model computes itself.
+
+    Some transformers releases have saved such buffers.
+    """
     buffers = {buffer for buffer, _ in model.named_buffers()}
     return any(spelling in buffers for spelling in spellings(name, prefix)) or name.endswith(
         (".attn.bias", ".attn.masked_bias")
@@ -174,7 +184,7 @@ def is_table(model: PreTrainedModel, name: str, prefix: str) -> bool:
 
 
 class GenericForm:
-    """A generic model's WeightForm.
+    """Compares weight files with a generic engine model (see WeightForm).
 
     meta: the model without weights.
     """
@@ -203,7 +213,7 @@ class GenericForm:
 
 
 def parameter_shapes(meta: GenericModel) -> list[tuple[str, list[int]]]:
-    """Return the file tensors' names and shapes in unit order, without adapters."""
+    """Return all file tensors' names and shapes in unit order, without adapters."""
     infos = (info for unit in meta.units for info in unit.parameters if not info.is_adapter)
     return [(tensor.name, list(tensor.shape)) for info in infos for tensor in info.tensors]
 
@@ -222,7 +232,7 @@ def unit_layouts(meta: GenericModel) -> list[UnitLayout]:
 def carry_from_files(engine: _C.Engine, stored: StoredWeights, names: Iterable[str]) -> None:
     """Make saves include the tensors in `stored` whose names are in `names`.
 
-    Safetensors files stay open and are read at each save; pickled tensors are kept in memory.
+    Safetensors files stay open and are read at each save. Pickled tensors are kept in memory.
     """
     for name in names:
         entry = stored.tensors[name]
@@ -240,7 +250,7 @@ def carry_value(engine: _C.Engine, name: str, value: torch.Tensor) -> None:
 
 
 def tell_rest(carried: Sequence[str], ignored: Sequence[str], kind: str) -> None:
-    """Print notices about file tensors that the class `kind` does not have, or ignores."""
+    """Print notices about file tensors that the class `kind` does not have or ignores."""
     if carried:
         tell(f"{kind} has no place for {_listed(carried)}: not trained, and saved as in the files")
     if ignored:

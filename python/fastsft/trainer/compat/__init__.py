@@ -1,4 +1,4 @@
-"""Checks for scripts that change transformers, torch or the Trainer, and names of transformers' Trainer.
+"""Checks of a script's changes to transformers, torch or the Trainer; attributes of transformers' Trainer.
 
-`python -m fastsft.train` runs without the checks, since no code of a script runs in its process.
+`python -m fastsft.train` runs without these checks, since no script code runs in that process.
 """

@@ -25,13 +25,13 @@ class HasWeights(Protocol):
 
 
 class StateDictType(Enum):
-    """torch's enum, with its only member that fastsft supports: weights are saved whole."""
+    """A copy of torch's enum with the only member that fastsft supports: weights are saved whole."""
 
     FULL_STATE_DICT = "FULL_STATE_DICT"
 
 
 class FsdpPlugin:
-    """Stand-in for accelerate's FSDP plugin, whose state_dict_type scripts set before a save."""
+    """Stand-in for accelerate's FSDP plugin. Scripts set its state_dict_type before a save."""
 
     state_dict_type = StateDictType.FULL_STATE_DICT
 
@@ -47,7 +47,7 @@ class FsdpPlugin:
 
 @dataclass(frozen=True)
 class AcceleratorState:
-    """Stand-in for accelerate's state, with its plugins; deepspeed_plugin is always None."""
+    """Stand-in for accelerate's state, with its plugin attributes; deepspeed_plugin is always None."""
 
     fsdp_plugin: FsdpPlugin | None
     deepspeed_plugin: None = None
@@ -59,9 +59,9 @@ class _Place(DistributedState):
 
 
 class Accelerator(_Place):
-    """Stand-in for accelerate's class: numbers of this rank, a barrier, and methods that scripts use to save.
+    """Stand-in for accelerate's class: rank numbers, a barrier, and methods that scripts call to save.
 
-    uses_fsdp: whether --fsdp asks for sharding. Setting an attribute raises ValueError.
+    uses_fsdp: True if --fsdp asks for sharding. Setting an attribute raises ValueError.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -78,7 +78,7 @@ class Accelerator(_Place):
     def unwrap_model(
         self, model: object, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
     ) -> Any:
-        """Return the script's own model object if there is one, else `model`, which nothing wraps."""
+        """Return the script's own model object if it gave one, else `model`. fastsft wraps neither."""
         return getattr(model, "module", model)
 
     def get_state_dict(self, model: HasWeights, unwrap: bool = True) -> Mapping[str, torch.Tensor]:
@@ -99,10 +99,10 @@ _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 
 def check_accelerate_state(args: TrainingArguments, method: str) -> None:
-    """Raise ValueError if the environment or accelerate's state contradicts `args`.
+    """Raise ValueError if the environment or accelerate's shared state contradicts `args`.
 
-    Both outlive the arguments that set them: TrainingArguments(bf16=True) of transformers sets a variable
-    that later arguments inherit, and an Accelerator of the script sets a shared mixed_precision.
+    Both may hold old settings: TrainingArguments(bf16=True) of transformers sets an environment variable that
+    later TrainingArguments inherit, and a script's Accelerator sets a shared mixed_precision.
     """
     where, precision = _precision()
     asked = next((name for name in ("bf16", "fp16") if getattr(args, name)), "no")
@@ -133,7 +133,7 @@ def check_accelerate_state(args: TrainingArguments, method: str) -> None:
 
 
 def _way_out(where: str, flag: str) -> str:
-    """Return advice on how to remove the setting `where`, which the script may not have set knowingly."""
+    """Return advice on how to remove the setting `where`, of which the user may not be aware."""
     if where == _PRECISION:
         return (
             f'run os.environ.pop("{_PRECISION}") first: an earlier TrainingArguments({flag}=True) of this '
@@ -146,9 +146,9 @@ def _way_out(where: str, flag: str) -> str:
 
 
 def _precision() -> tuple[str, str]:
-    """Return the name and the value of accelerate's mixed_precision.
+    """Return the name and the value of the setting that decides about accelerate's mixed_precision.
 
-    An existing Accelerator decides, else the environment variable.
+    The setting of an existing Accelerator takes precedence over the environment variable.
     """
     state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
     shared = getattr(state, "_shared_state", None) or {}

@@ -1,4 +1,4 @@
-"""Changes that a script makes to arguments, working directory and model between two calls of a Trainer."""
+"""Changes that a script makes to arguments, working directory or model between two calls of a Trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastsft.trainer.planner import Planner
     from fastsft.trainer.setup import Setup
 
-# Arguments that cannot change after the constructor: engine, process groups, rows or trackers need them.
+# Arguments that cannot change after the constructor: engine, process groups, rows or trackers depend on them.
 _READ_BY_CONSTRUCTOR = (
     "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute",
     "attention_kernel", *STATE_FLAGS, "sync_each_batch", "model_max_length",
@@ -30,7 +30,7 @@ _PATHS = ("output_dir", "logging_dir", "profile")
 
 
 class Changes:
-    """Compares the arguments with the values that the Trainer was planned with, and plans again if needed."""
+    """The comparison of the current arguments with the values at planning; a change causes a new plan."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -38,14 +38,14 @@ class Changes:
         self._started_in = _working_directory()
 
     def note_planned(self) -> None:
-        """Remember the current argument values as those that the Trainer is planned with."""
+        """Remember the current argument values, with which steps and memory have been planned."""
         self._planned = self._setup.args.resolved_values()
 
     def keep_paths(self) -> None:
         """Make relative paths of the arguments absolute after the script has called os.chdir.
 
-        They stay relative to the directory in which the Trainer was made. Paths that were set since then are
-        not changed.
+        The paths are relative to the directory in which the Trainer was made. Paths that were set after that
+        are not changed.
         """
         if self._started_in is None or _working_directory() == self._started_in:
             return
@@ -61,8 +61,8 @@ class Changes:
     def follow(self, method: str, planner: Planner, callbacks: list[Any], **given: object) -> None:
         """Check a script's changes since the last call, and plan again if arguments have changed. Collective.
 
-        method: the called method of the Trainer. given: those arguments of it that must be equal on all
-        ranks. ValueError for values that the constructor refuses, for changed fields on which the engine
+        method: name of the called Trainer method. given: arguments of this call that must be equal on all
+        ranks. ValueError for values that the constructor rejects, for changed fields on which the engine
         depends, and if ranks differ.
         """
         setup, args = self._setup, self._setup.args
@@ -103,7 +103,7 @@ class Changes:
     def check_libraries(self, caller: str, *, training: bool) -> None:
         """Raise ValueError if a script has replaced library functions that transformers' Trainer would call.
 
-        fastsft does not call them, so that the replacement would have no effect.
+        fastsft does not call these functions, so the replacement would have no effect.
         """
         args, has_collator = self._setup.args, self._setup.data_collator is not None
         if training:

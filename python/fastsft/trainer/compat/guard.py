@@ -1,4 +1,4 @@
-"""Follows a script's changes to a Trainer, its callbacks and libraries, or refuses them by name.
+"""The guard, which follows or rejects a script's changes to a Trainer, its callbacks and libraries.
 
 A Trainer has a guard unless only fastsft's own program runs (`script_may_run` in runtime/launch.py).
 """
@@ -34,34 +34,34 @@ if TYPE_CHECKING:
     from fastsft.trainer.planner import Planner
     from fastsft.trainer.setup import Setup
 
-# Arguments that determine the order of the rows and their division into steps.
+# Arguments that determine the row order and the division of rows into steps.
 _OF_THE_ROWS = (
     "gradient_accumulation_steps", "per_device_train_batch_size", "dataloader_drop_last",
     "train_sampling_strategy", "group_by_length",
 )  # fmt: skip
-# Events after which the Trainer's classes are checked, too: only one event per step, as the check is slow.
+# Events after which the Trainer's classes are checked, too. Only one per step, because the check is slow.
 _WITH_CLASSES = ("on_train_begin", "on_step_begin", "on_evaluate")
 # Events after which library functions are checked, too.
 _WITH_LIBRARIES = (*_WITH_CLASSES, "on_pre_optimizer_step", "on_step_end")
 _AFTER_THE_STEPS = ("on_train_end", "on_train_stopped")
-# Events next to which transformers calls the modules. After them, the modules are checked for patches.
+# Events after which the modules are checked for patches, since transformers calls the modules then.
 _WITH_MODULES = ("on_step_begin", "on_substep_end", "on_prediction_step")
 _WITHIN_A_STEP = ("on_substep_end", "on_pre_optimizer_step")
-# Events at which the parameters have gradients in transformers.
+# Events at which parameters have gradients in transformers.
 WITH_GRADIENTS = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 _COUNTING = ("torch.utils.flop_counter",)
 
 
 def is_opened(model: object, args: object) -> bool:
-    """True for a model that fastsft opened from a directory, and fastsft's own arguments."""
+    """True if fastsft opened `model` from a directory and `args` are fastsft's own TrainingArguments."""
     is_own = isinstance(model, CausalLM) and getattr(model, "module", None) is None
     return is_own and isinstance(args, TrainingArguments) and args._source is None
 
 
 class ScriptGuard:
-    """Checks a script's changes at each call of a Trainer, and after each event of a run.
+    """The checks of a script's changes, at each call of a Trainer and after each event of a run.
 
-    trainer: the Trainer, whose methods a subclass or script may have replaced.
+    trainer: the Trainer. A subclass or a script may have replaced its methods.
     """
 
     def __init__(self, trainer: object, setup: Setup) -> None:
@@ -72,9 +72,9 @@ class ScriptGuard:
         self.note_planned = self._changes.note_planned
 
     def refused_stop(self) -> str | None:
-        """Return the message about a stop that the run cannot follow; None if there is none.
+        """Return the error message about a callback's stop that the run cannot follow; None without a stop.
 
-        With several ranks the message is kept until all ranks can raise it together.
+        With several ranks, the message is kept until all ranks can raise it together.
         """
         return None if self._run is None else self._run.refused_stop
 
@@ -87,7 +87,7 @@ class ScriptGuard:
         self._changes.check_libraries("Trainer", training=training)
 
     def before_train(self, planner: Planner, events: Events, trial: object, resume: object) -> None:
-        """Check the Trainer and the process, and follow changed arguments. Collective."""
+        """Check a script's changes to the Trainer and the process; apply changed arguments. Collective."""
         check_again(self._trainer, trial=trial)
         check_patched_trainer()
         check_autocast()
@@ -97,7 +97,7 @@ class ScriptGuard:
         tell_callbacks(self._setup.model, events.callbacks)
 
     def before_evaluation(self, method: str, planner: Planner, events: Events) -> None:
-        """Follow changed arguments and weights; inside of train(), follow only changed weights."""
+        """Apply changed arguments and weights. While train() runs, apply only changed weights."""
         model = self._setup.model
         if not self._setup.is_training:
             self._changes.follow(method, planner, events.callbacks)
@@ -109,20 +109,20 @@ class ScriptGuard:
             model.load_changed_weights()
 
     def begin(self, events: Events) -> None:
-        """Begin to check after each event, when train() begins."""
+        """Begin the checks after each event, when train() begins."""
         self._run = _RunChecks(self._trainer, self._setup, self._changes, events)
 
     def end(self) -> None:
-        """Stop checking after events, when train() is over."""
+        """End the checks after each event, when train() is over."""
         self._run = None
 
     @contextmanager
     def around(self, event: str) -> Iterator[None]:
-        """Surround the callbacks of `event`, and follow their changes afterwards.
+        """Return a context for the callbacks of `event`, after which their changes are checked and applied.
 
-        If parameters would have gradients at the event in transformers, and a script's callback has code for
-        it, access to gradients raises an error. Before on_optimizer_step the weights of the script's model
-        are marked as stale. ValueError for changes that train() cannot follow.
+        If a script's callback handles an event at which parameters have gradients in transformers, access to
+        gradients raises an error within the context. Before on_optimizer_step, the weights of the script's
+        model are marked as stale. ValueError for changes that train() cannot follow.
         """
         if event == "on_optimizer_step":
             self._setup.model.mark_stale()
@@ -135,9 +135,9 @@ class ScriptGuard:
 
 
 class _RunChecks:
-    """The checks after each event of one call of train().
+    """The checks after each event during one call of train().
 
-    refused_stop: as returned by ScriptGuard.refused_stop.
+    refused_stop: the error message that ScriptGuard.refused_stop returns, or None.
     """
 
     def __init__(self, trainer: object, setup: Setup, changes: Changes, events: Events) -> None:
@@ -148,7 +148,7 @@ class _RunChecks:
         self._rows = {name: getattr(setup.args, name) for name in _OF_THE_ROWS}
 
     def has_code_with_gradients(self, event: str) -> bool:
-        """True if parameters have gradients at `event` in transformers, and a script has code for `event`."""
+        """True if transformers' parameters have gradients at `event`, and a script's callback handles it."""
         return event in WITH_GRADIENTS and any(is_own(item, event) for item in self._events.callbacks)
 
     def after(self, event: str) -> None:
@@ -191,7 +191,7 @@ class _RunChecks:
                 )
 
     def _check_stops(self) -> None:
-        """Refuse a stop that was set at on_substep_end. With one rank, raise ValueError at once."""
+        """Reject a stop that was set at on_substep_end. With one rank, raise ValueError at once."""
         for name, callback in self._events.set_by.items():
             if name in STOPS:
                 self.refused_stop = (
@@ -203,9 +203,9 @@ class _RunChecks:
 
 
 def tell_callbacks(model: object, callbacks: Iterable[object]) -> None:
-    """Print a line if a script's callbacks may look for gradients, which its model's parameters do not have.
+    """Print a notice if a script's callbacks may read gradients, which the script's model does not have.
 
-    Does nothing unless `model` was made from a model of transformers, whose weights are kept up to date
+    Does nothing unless the script gave a transformers model, whose weights are kept up to date
     (model/live_weights.py).
     """
     if getattr(model, "module", None) is None:
@@ -221,7 +221,7 @@ def tell_callbacks(model: object, callbacks: Iterable[object]) -> None:
 
 
 def is_own(callback: object, event: str) -> bool:
-    """True if the method `event` of `callback` is a script's code, not a library's or fastsft's."""
+    """True if a script wrote the method `event` of `callback`, and not a library or fastsft."""
     method = plain(getattr(callback, event, None))
     return method is not None and not any(is_written_in(method, library) for library in LIBRARIES)
 
@@ -229,8 +229,8 @@ def is_own(callback: object, event: str) -> bool:
 def check_modes() -> None:
     """Raise ValueError inside a script's own TorchFunctionMode or TorchDispatchMode.
 
-    torch's own modes are allowed, as they change no result. FlopCounterMode, which would count nothing,
-    causes a warning.
+    torch's own modes are allowed, since they change no result. FlopCounterMode causes a warning, because it
+    would count nothing.
     """
     check_saved_tensors()
     from torch import overrides
@@ -249,7 +249,7 @@ def check_modes() -> None:
 
 
 def check_saved_tensors() -> None:
-    """Raise ValueError inside a script's saved_tensors_hooks; hooks of torch itself change no result."""
+    """Raise ValueError inside a script's saved_tensors_hooks. torch's own hooks change no result."""
     import torch
 
     for hook in torch._C._autograd._top_saved_tensors_default_hooks(True) or ():

@@ -1,4 +1,4 @@
-"""Attributes of transformers' Trainer: values, read-only views, or a message about what to use instead."""
+"""Attributes of transformers' Trainer: values, read-only views, or error messages with advice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INSTEAD = {
 
 
 class HasSetup(Protocol):
-    """A Trainer or a subclass, which has a setup."""
+    """An instance of Trainer or a subclass, which has a Setup."""
 
     _setup: Setup
 
@@ -40,7 +40,7 @@ def missing(name: str) -> str:
 
 
 class SetupValue(Generic[T]):
-    """Descriptor of a Trainer's attribute that is stored in its setup. name: its name in the setup."""
+    """Descriptor of a Trainer attribute that is stored in the Setup. name: attribute name in the Setup."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -57,9 +57,9 @@ class SetupValue(Generic[T]):
 
 
 class View(Generic[R]):
-    """Descriptor of a Trainer's attribute that is None until the first `train`, and then a read-only view.
+    """Descriptor of a Trainer attribute that is None until the first `train`, and then a read-only view.
 
-    Unlike a property it has no setter, so that a script's own value replaces it.
+    Unlike a property, the descriptor has no `__set__`, so a script can replace the view by its own value.
     """
 
     def __init__(self, kind: type[R]) -> None:

@@ -1,4 +1,4 @@
-"""Checks for overridden methods and replaced functions that fastsft would otherwise silently ignore."""
+"""Checks for overridden methods and replaced functions that fastsft would silently ignore otherwise."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _OF_FILES = (
     "_add_sm_patterns_to_gitignore",
 )  # fmt: skip
 _LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
-# Methods by which a subclass may evaluate during `train()`.
+# If a subclass overrides one of these methods, it may evaluate during `train()`.
 _OF_EVALUATION = ("__init__", "train", "evaluate", "log", "add_callback")
 _STEP = "the step is the engine's"
-# Attributes of transformers' Trainer that its own step reads.
+# Attributes that transformers' Trainer reads in a training step.
 _READ_BY_THE_STEP = (
     "label_smoother", "model_accepts_loss_kwargs", "_signature_columns", "neftune_noise_alpha", "label_names",
     "_train_batch_size", "gather_function",
 )  # fmt: skip
-# Attributes that its step reads, too, and that are None here unless a script sets them.
+# Further attributes that transformers' Trainer reads in a step. Here they are None unless a script sets them.
 _NONE_OF_THE_STEP = (
     "model_init",
     "compute_loss_func",
@@ -52,7 +52,7 @@ _NONE_OF_THE_STEP = (
     "optimizer",
     "lr_scheduler",
 )
-# Names of methods, the reason why nothing calls them, and advice.
+# Method names, the reason why fastsft does not call the methods, and advice.
 _NEVER_CALLED = (
     (_OF_THE_ENGINE, _STEP, "loss, optimizer and schedule are chosen by the arguments"),
     (_LOADERS, _STEP, "give the rows as train_dataset and eval_dataset"),
@@ -64,9 +64,10 @@ _SET_BY_SCRIPTS = frozenset(
 
 
 def check_best_of_run(trainer_class: type, args: TrainingArguments, has_data: bool) -> None:
-    """Raise ValueError for a best model that the run would never find (`check_best_of_command`).
+    """Raise ValueError if the flags ask for a best model that the run cannot find (`check_best_of_command`).
 
-    Nothing is checked if `trainer_class` is a script's or was changed, since it may evaluate by itself.
+    Nothing is checked if a script wrote or changed `trainer_class`, since such a class may evaluate by
+    itself.
     """
     own = trainer_class.__module__.startswith("fastsft.")
     if own and not any(_is_foreign(trainer_class, name) for name in _OF_EVALUATION):
@@ -76,7 +77,7 @@ def check_best_of_run(trainer_class: type, args: TrainingArguments, has_data: bo
 def check_own_step(trainer: object, **given: object) -> None:
     """Raise ValueError for overridden methods and arguments that the engine would silently ignore.
 
-    trainer: refused if a subclass or a script has replaced a method that the engine never calls. given:
+    trainer: rejected if a subclass or a script has replaced a method that the engine never calls. given:
     arguments of transformers' Trainer that must be None.
     """
     kind = type(trainer).__name__
@@ -110,17 +111,17 @@ def check_own_step(trainer: object, **given: object) -> None:
 
 
 def check_again(trainer: object, **given: object) -> None:
-    """Repeat `check_own_step` at train() and during it. given: arguments of train() that must be None."""
+    """Repeat `check_own_step` at the start of train() and during it. given: arguments that must be None."""
     check_own_step(trainer, **given, **{name: getattr(trainer, name) for name in _NONE_OF_THE_STEP})
 
 
 def has_own_names(trainer: object) -> bool:
-    """True if the object itself, not its class, has an attribute that `check_again` checks."""
+    """True if the instance itself, and not its class, has an attribute that `check_again` checks."""
     return not _SET_BY_SCRIPTS.isdisjoint(vars(trainer))
 
 
 def names_of_classes(trainer: object) -> list[tuple[str, int]]:
-    """Return the checked attributes of the Trainer's classes as (name, id), to detect a replacement."""
+    """Return (name, id) of all checked attributes of the Trainer's classes, to detect replacements."""
     kinds = [vars(kind) for kind in type(trainer).__mro__]
     return [(name, id(kind[name])) for kind in kinds for name in _SET_BY_SCRIPTS.intersection(kind)]
 
@@ -138,7 +139,7 @@ def check_autocast() -> None:
 
 
 def check_patched_trainer() -> None:
-    """Raise ValueError if a script has replaced a method of transformers' Trainer that it calls in a step."""
+    """Raise ValueError if a script has replaced a step method of the class transformers.Trainer."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     for name in (*_OF_THE_ENGINE, *_LOADERS) if trainer is not None else ():
         value = vars(trainer).get(name)
@@ -156,9 +157,9 @@ def saves_in_own_way(trainer: object) -> bool:
 
 
 def _is_foreign(trainer: object, name: str) -> bool:
-    """True if the method's code is not fastsft's.
+    """True if the method's code is not from fastsft.
 
-    It is told by the function's globals, because `functools.wraps` copies names such as __module__.
+    The check looks at the function's globals, because `functools.wraps` copies names such as __module__.
     """
     found = getattr(trainer, name, None)
     function = getattr(found, "__func__", found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fastsft import _C
 from fastsft.arguments.engine_flags import optimizer_of
 
-# Settings in the param_groups of optimizers without betas, named as in their original classes.
+# Settings in the param_groups of optimizers without betas, under the names of the original classes.
 _OWN: dict[str, dict[str, Any]] = {
     "sgd": {"momentum": 0, "dampening": 0, "nesterov": False},
     "adafactor": {
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def event_values(run: Run) -> dict[str, object]:
-    """Return the keyword arguments of every event: the model, the tokenizer and read-only views."""
+    """Return the keyword arguments that every event gets: model, tokenizer and read-only views."""
     setup, has_steps = run.setup, run.stepper.schedule is not None
     return {
         "model": setup.model,
@@ -36,7 +36,7 @@ def event_values(run: Run) -> dict[str, object]:
 
 
 class ReadOnly:
-    """Base of views. Writes raise ValueError, unknown attributes AttributeError, each with advice."""
+    """Base class of views. Writes raise ValueError, unknown attributes AttributeError, both with advice."""
 
     _NAME = ""
     _INSTEAD = ""
@@ -75,7 +75,7 @@ class ScheduleView(ReadOnly):
 
 
 class OptimizerView(ReadOnly):
-    """View that callbacks get as `optimizer`: settings for weights with and without weight decay."""
+    """View that callbacks get as `optimizer`: two parameter groups, with and without weight decay."""
 
     _NAME = "optimizer"
     _INSTEAD = (
@@ -114,7 +114,7 @@ class Group(dict[str, Any]):
         raise KeyError(f"param_groups of the optimizer have no {name} here; {OptimizerView._INSTEAD}")
 
     def get(self, name: str, default: object = None) -> object:
-        """Return a setting as dict.get does. KeyError for "params", which no group has here."""
+        """Return a setting like dict.get. KeyError for "params", which groups do not have here."""
         return self[name] if name in self or name == "params" else default
 
     def _refuse(self, *given: object, **_: object) -> NoReturn:
@@ -168,7 +168,7 @@ class LoaderView(ReadOnly):
 
     @property
     def batch_size(self) -> None:
-        """Always None, as in transformers, whose loader has a batch sampler."""
+        """None, as in transformers, whose data loader has a batch sampler instead of a batch size."""
         return None
 
     @property

@@ -2,6 +2,6 @@
 
 The modules import only jinja2 and the standard library. `main.py` answers the requests of
 `data/chat/model_template.py`. `program.py` renders a conversation and finds its replies (`reply_spans.py`).
-If a conversation of the same form was rendered before, the places of its replies are reused
+For later conversations of the same form, the positions of the replies are computed from an earlier rendering
 (`known_forms.py`, `marks.py`, `watched.py`).
 """

@@ -1,6 +1,7 @@
 """Convert a conversation to the form that chat templates read: messages with their tool calls, and the tools.
 
-Arguments of tool calls that a record has as JSON text become objects, or the form that the template needs.
+A record may have the arguments of tool calls as JSON texts or as objects. They are converted to the form that
+the template needs.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ Message = tuple[str, str, bool, str]  # role, text, is learned, more fields as J
 class CallForm(NamedTuple):
     """The form in which a template reads tool calls.
 
-    as_text: arguments are JSON texts instead of objects. null_content: the content of a message that only
-    calls a tool is None instead of "".
+    as_text: arguments are JSON texts instead of objects. null_content: the content of a message that has only
+    tool calls is None instead of "".
     """
 
     as_text: bool = False
     null_content: bool = False
 
 
-# Names of the field with a reply's thoughts: in templates of Qwen and GLM, of vLLM and Gemma, of gpt-oss and
-# LFM.
+# The names of the field with a reply's thoughts, in templates of (1) Qwen and GLM, (2) vLLM and Gemma, and
+# (3) gpt-oss and LFM.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _ALTERED = "\ue000"
 
 
 class Chat(NamedTuple):
-    """A chat template's input. more: JSON texts of the messages' further fields and of the tools."""
+    """The input of a chat template. more: JSON texts of the messages' further fields and of the tools."""
 
     messages: list[dict[str, Any]]
     tools: list[Any] | None = None
@@ -47,7 +48,7 @@ class Chat(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of characters in the contents and further fields."""
+        """The number of characters in the contents and further fields."""
         return sum(len(message["content"] or "") for message in self.messages) + sum(map(len, self.more))
 
     def first(self, count: int) -> Chat:
@@ -55,7 +56,7 @@ class Chat(NamedTuple):
         return self._replace(messages=self.messages[:count])
 
     def more_text(self) -> str:
-        """Return all texts in the further fields. Special tokens in these texts are data of the record."""
+        """Return all texts in the further fields. Special tokens inside these texts count as data."""
         if not self.more:
             return ""
         texts: list[str] = []
@@ -72,11 +73,11 @@ def read_chat(
     form: CallForm | None = None,
     thoughts: str = THOUGHTS[0],
 ) -> Chat:
-    """Return the conversation with its JSON fields parsed.
+    """Return the conversation with its JSON fields parsed. Refused if a field is malformed.
 
-    form: form of tool calls; by default arguments are objects, as in transformers' documentation and in vLLM,
-    which parses the JSON texts of OpenAI's format. thoughts: the template's name of the field with thoughts.
-    Refused for malformed fields.
+    form: the form of tool calls. By default arguments are objects, as in transformers' documentation and in
+    vLLM, which parses the JSON texts of OpenAI's format. thoughts: the template's name for the field with
+    thoughts.
     """
     as_text, null_content = form or CallForm()
     chat: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
@@ -95,7 +96,7 @@ def read_chat(
 
 
 def altered(chat: Chat, number: int) -> Chat:
-    """Return the chat with message `number` changed: a character is added in front of each of its texts."""
+    """Return the chat with a change in message `number`: each of its texts gets another first character."""
     message = chat.messages[number]
     texts = {name: _ALTERED + message[name] for name in ("content", *THOUGHTS) if message.get(name)}
     if "tool_calls" in message:
@@ -108,7 +109,7 @@ def altered(chat: Chat, number: int) -> Chat:
 
 
 def _altered_call(call: Any) -> Any:
-    """Change the name and arguments of a call. The id stays, since templates refuse some ids."""
+    """Change the name and the arguments of a call, but not its id, because templates refuse some ids."""
     function = call.get("function", call)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return call
@@ -131,21 +132,19 @@ def has_tools(text: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """Parse a JSON text that the C++ core has accepted.
-
-    Refused for values that Python's parser does not accept.
-    """
+    """Parse a JSON text that the C++ core has accepted. Refused if Python's parser does not accept it."""
     try:
         return json.loads(text)
-    # a number with thousands of digits, or JSON that is nested too deeply
+    # Python refuses numbers with thousands of digits and JSON that is nested too deeply.
     except (ValueError, RecursionError) as error:
         raise Refused(f"tool calls cannot be read: {str(error)[:200]}") from None
 
 
 @lru_cache(maxsize=16)
 def _tools(text: str) -> list[Any] | None:
-    """Return the tools; None for an empty list, null, or a blank text, which tables contain in place of
-    null.
+    """Parse the list of tools.
+
+    Return None for an empty list, for null, and for a blank text, which tables may have in place of null.
     """
     value = _read(text)
     is_none = value is None or (isinstance(value, str) and value.strip() in ("", "null"))
@@ -153,15 +152,15 @@ def _tools(text: str) -> list[Any] | None:
 
 
 def _tool(tool: Any) -> Any:
-    """Return a tool in the form of OpenAI's API, which wraps the function that some data sets have alone."""
+    """Return a tool in the form of OpenAI's API. Some data sets have only the function inside this form."""
     is_function = isinstance(tool, dict) and "name" in tool and not tool.keys() & {"type", "function"}
     return {"type": "function", "function": tool} if is_function else tool
 
 
 def _list(value: Any, name: str) -> list[Any]:
-    """Return `value` as a list; a JSON text is parsed.
+    """Return `value`, a list or the JSON text of a list. Refused if `value` is anything else.
 
-    Refused if it is not a list. name: field for the message.
+    name: the name of the field, for the message.
     """
     if isinstance(value, str):
         try:
@@ -174,13 +173,14 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _call(call: Any, as_text: bool) -> Any:
-    """Return the call with its arguments in the requested form; an object that is not a call is returned
-    unchanged.
+    """Return the call with its arguments in the requested form.
+
+    An object without name and arguments is returned unchanged.
     """
     if not isinstance(call, dict):
         raise Refused("a call of a tool is no object")
     function = call.get("function", call)
-    # some data sets nest a whole call in "function"
+    # Some data sets nest a whole call in "function".
     if isinstance(function, dict) and isinstance(function.get("function"), dict):
         function = function["function"]
     if not isinstance(function, dict) or not function.keys() & {"name", "arguments"}:
@@ -190,9 +190,9 @@ def _call(call: Any, as_text: bool) -> Any:
 
 
 def _arguments(arguments: Any, as_text: bool) -> Any:
-    """Return arguments in the requested form; None and a blank text mean no arguments.
+    """Return arguments in the requested form. None and a blank text stand for no arguments.
 
-    Refused for a text that is not JSON, and for a value that is not an object.
+    Refused if a text is not JSON, or if the value is not an object.
     """
     value = arguments
     if isinstance(arguments, str):

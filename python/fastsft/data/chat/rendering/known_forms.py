@@ -1,7 +1,7 @@
-"""Find the places of replies once for all chats of the same form.
+"""Find the positions of replies once for all chats of the same form.
 
-A form is all that remains of a chat if its texts, and the objects that templates write as JSON, are replaced
-by marks (marks.py).
+The form of a chat is the chat with marks (marks.py) in place of its texts and of the objects that templates
+write as JSON.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from fastsft.data.chat.rendering.sandbox import Fatal, MarkedList, MarkedObject,
 
 _TEXTS = frozenset(("content", "name", "arguments", "description", *THOUGHTS))
 _IDS = frozenset(("id", "tool_call_id"))
-_OPEN = frozenset(("tools", "tool_calls", "function"))  # fields of which templates read the parts
-_MOST = 1 << 24  # characters in all forms and skeletons
+_OPEN = frozenset(("tools", "tool_calls", "function"))  # fields whose parts templates read
+_MOST = 1 << 24  # most characters in all forms and skeletons
 _MOST_MISSES = 64  # after so many failures without a success, skeletons are no longer used
 
 
 class Skeleton(NamedTuple):
     """The text that a template writes for a chat whose values are replaced by marks.
 
-    found: the place of each requested reply; None if the place cannot be reused for other chats of the same
-    form. parts: the texts that were rendered on the way, by (number of messages, whether a generation prompt
-    is added).
+    chat: the chat with marks. written: the rendered text; pieces: the same text, cut at the marks. trace: the
+    template's operations on marks. found: the position of each requested reply, by message number; None if
+    other chats of this form may have the reply elsewhere. parts: further texts that were rendered to find the
+    replies, by (message count, True with a generation prompt).
     """
 
     chat: Chat
@@ -49,33 +50,33 @@ class Skeleton(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Approximate memory use in characters."""
+        """The approximate memory use in characters."""
         texts = [self.pieces, *self.parts.values()]
         parts = sum(map(len, texts)) + len(self.found) + len(self.chat.messages)
         return 2 * sum(pieces[-1].end for pieces in texts) + 256 * parts + self.trace.size
 
     def is_between_marks(self, place: int) -> bool:
-        """True if the position `place` in the text is not inside a mark."""
+        """True if the position `place` of the text is not inside a mark."""
         return not any(piece.content >= 0 and piece.begin < place < piece.end for piece in self.pieces)
 
 
 class KnownForms:
-    """Finds replies by means of skeletons: rendered chats with marks in place of texts and objects.
+    """A finder of replies that renders each form only once, with marks in place of texts (`Skeleton`).
 
-    render: renders a chat with the watched template, whose operations on marks the `Trace` records. ends: the
-    tokens that end replies.
+    render: renders a chat, and records the template's operations on marks in the `Trace`. ends: the tokens
+    that end replies.
     """
 
     def __init__(self, marks: Marks, render: Callable[[Chat, bool, Trace], Written], ends: Ends) -> None:
         self._marks, self._render, self._ends = marks, render, ends
         self._forms: dict[Hashable, Skeleton | None] = {}  # None: no skeleton can be made
-        self._seen: set[Hashable] = set()  # forms of which one chat was seen
+        self._seen: set[Hashable] = set()  # forms of which at least a single chat was seen
         self._size = 0  # approximate memory use in characters
-        self._tools = _MarkedTools()  # tools of the last chat
+        self._tools = _MarkedTools()  # the tools of the last chat
         self._hits = self._misses = 0
 
     def find(self, chat: Chat, text: str, wanted: list[int]) -> Found | None:
-        """Return the places in `text` of the replies with the message numbers `wanted`.
+        """Return the positions in `text` of the replies with the message numbers `wanted`.
 
         None if no skeleton can be used: for the first chat of a form, and if the template treats the chat's
         texts differently from the marks.
@@ -95,9 +96,7 @@ class KnownForms:
         return replies
 
     def _marked(self, chat: Chat) -> tuple[Chat, list[Any], Hashable]:
-        """Return the chat with marks, the values that the marks replace, by number, and the key of the
-        form.
-        """
+        """Return the chat with marks, the replaced values by mark number, and the form as a key."""
         if chat.tools is not self._tools.given:
             self._tools = _MarkedTools() if chat.tools is None else _mark_tools(chat.tools, self._marks)
         tools = self._tools
@@ -111,10 +110,10 @@ class KnownForms:
     def _skeleton(
         self, form: Hashable, chat: Chat, marked: Chat | None, count: int, wanted: list[int]
     ) -> Skeleton | None:
-        """Return the skeleton of a form, or None.
+        """Return the skeleton of a form; None if there is none.
 
-        A skeleton is made only when a form is seen a second time, because making it takes longer than a
-        rendering.
+        A skeleton is made only when a form is seen for the second time, because making a skeleton takes
+        longer than rendering a chat.
         """
         if form not in self._seen:
             self._make_room(len(str(form)))
@@ -124,7 +123,7 @@ class KnownForms:
         if form in self._forms and (known is None or all(i in known.found for i in wanted)):
             return known
         made = None
-        # If this fails, replies are found in the chat's own text, where the failure is reported.
+        # If this fails, the caller finds the replies in the chat's own text, and reports a failure there.
         with suppress(Refused, Fatal, TimeLimit, MemoryError, RecursionError), _share_of_time():
             made = self._made(known, marked or self._marked(chat)[0], count, wanted)
         self._make_room(made.size if made else len(str(form)))
@@ -133,9 +132,7 @@ class KnownForms:
         return made
 
     def _made(self, known: Skeleton | None, marked: Chat, count: int, wanted: list[int]) -> Skeleton:
-        """Make a skeleton with the places of the replies `wanted`, in addition to those of the skeleton
-        `known`.
-        """
+        """Make a skeleton that has the replies `wanted`, and also the replies of the skeleton `known`."""
         trace = known.trace if known else Trace(self._marks, count)
         parts = dict(known.parts) if known else {}
 
@@ -153,14 +150,16 @@ class KnownForms:
         return made
 
     def _make_room(self, size: int) -> None:
-        """Forget all forms if memory use would exceed the limit with `size` more characters."""
+        """Count `size` more characters. If memory use would exceed the limit, forget all forms first."""
         if self._size + size > _MOST:
             self._forms, self._seen, self._size = {}, set(), 0
         self._size += size
 
     def _moved(self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]) -> Found | None:
-        """Return the replies if `text` is the skeleton's text with these values and all guards of the trace
-        hold.
+        """Convert the skeleton's replies to positions in `text`.
+
+        None unless `text` is the skeleton's text with `values` in place of the marks, and all recorded
+        operations have the same results for these values.
         """
         values = skeleton.trace.values(values)
         texts = filled(skeleton.pieces, values)
@@ -182,7 +181,7 @@ class KnownForms:
     def _found_in_parts(
         self, skeleton: Skeleton, values: list[Any], text: str, wanted: list[int]
     ) -> Found | None:
-        """Find the replies in the parts of the skeleton with these values, instead of rendering them."""
+        """Find the replies by means of the skeleton's parts, filled with `values`, without rendering."""
         if skeleton.written.blocks is not None:
             return None
         made: dict[tuple[int, bool], Written] = {}
@@ -196,13 +195,13 @@ class KnownForms:
                 made[part] = Written("".join(texts))
             return made[part]
 
-        with suppress(LookupError):  # a part is needed that was not rendered for the skeleton
+        with suppress(LookupError):  # raised if a part is needed that the skeleton does not have
             return ReplySpans(render, self._ends).find(skeleton.chat, Written(text), wanted)
         return None
 
 
 def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
-    """Return, for a chat of only roles and contents, the values by mark number and the form."""
+    """Return the values by mark number and the form of a chat that has only roles and contents."""
     form, values = [], []
     for message in chat.messages:
         text = message["content"]
@@ -214,9 +213,7 @@ def _plain_form(chat: Chat) -> tuple[list[Any], Hashable]:
 
 
 def _of_all(reply: Reply | Fault, skeleton: Skeleton) -> Reply | None:
-    """Return the reply if its place is the same for all chats of the form; None if it depends on a chat's
-    texts.
-    """
+    """Return the reply if its position in the skeleton holds for all chats of the form; otherwise None."""
     if isinstance(reply, Fault) or reply.is_late or MARK_BEGIN in reply.rest + reply.after:
         return None
     return reply if all(map(skeleton.is_between_marks, (reply.begin, reply.end))) else None
@@ -224,9 +221,7 @@ def _of_all(reply: Reply | Fault, skeleton: Skeleton) -> Reply | None:
 
 @contextmanager
 def _share_of_time() -> Iterator[None]:
-    """Limit the block to half of the time that is left for a chat, so that the chat itself can still be
-    rendered.
-    """
+    """Limit the block to half of the time that is left, so that the chat itself can still be rendered."""
     left, _ = signal.getitimer(signal.ITIMER_PROF)
     if left:
         signal.setitimer(signal.ITIMER_PROF, left / 2)
@@ -239,9 +234,9 @@ def _share_of_time() -> Iterator[None]:
 
 
 class _Marked:
-    """Replaces values by marks, of which only the type equals that of the value.
+    """A replacer of values by marks of the same type.
 
-    values: the replaced values by mark number. Blank texts, empty objects and numbers are not replaced,
+    values: the replaced values, by mark number. Blank texts, empty objects and numbers are not replaced,
     because templates test for them.
     """
 
@@ -263,7 +258,7 @@ class _Marked:
             return MarkedObject(mark, parts)
         if type(value) is list and value:
             mark = self._mark(value)
-            # The items of a list are treated like the list.
+            # The items of a list are treated like the list itself.
             return MarkedList(mark, [self.of(name, part) for part in value] if name in _OPEN else None)
         return value
 
@@ -273,7 +268,11 @@ class _Marked:
 
 
 class _MarkedTools(NamedTuple):
-    """Tools with marks, kept because many chats share the same tools. text: the tools' part of the form."""
+    """Tools with marks. They are kept because many chats have the same tools.
+
+    given: the tools. marked: the tools with marks. values: the replaced values. text: the tools' part of the
+    form.
+    """
 
     given: list[Any] | None = None
     marked: Any = None

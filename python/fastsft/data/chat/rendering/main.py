@@ -1,8 +1,8 @@
-"""Answer requests to render conversations with a model's own Jinja chat template; run as a separate program.
+"""Render conversations with a model's own Jinja chat template, as a separate program that answers requests.
 
-The template is untrusted: a sandbox keeps it from Python's internals (`sandbox.py`), and this process limits
-its time, memory and output. Requests of `data/chat/model_template.py` and answers are JSON lines on standard
-input and output.
+The template is untrusted: a sandbox keeps it away from Python's internals (`sandbox.py`), and this process
+limits its time, memory and output. `data/chat/model_template.py` sends requests as JSON lines to standard
+input; answers are JSON lines on standard output.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fastsft.data.chat.rendering.program import Program
 from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
-_GRACE = 6.0  # longer than the run waits: ends this process if the run is gone
+_GRACE = 6.0  # seconds; longer than the parent process waits, and needed only if the parent has ended
 
 
 def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
     _limit_computing(seconds + _GRACE)
-    # processor time, so that rendering does not fail on a busy machine
+    # The timer counts processor time, so that rendering does not fail on a busy machine.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         if request == "endings":
@@ -38,7 +38,7 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
         return program.render(*request)
     except Refused as error:
         return {"failure": str(error)}
-    except Fatal as error:  # an error while a conversation is rendered excludes only that conversation
+    except Fatal as error:  # if a conversation was being rendered, only that conversation fails
         return {"fatal" if isinstance(request, str) else "failure": str(error)}
     except TimeLimit:
         return {"failure": f"the chat template takes more than {seconds:g} s"}
@@ -49,9 +49,7 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
 
 
 def _limit_computing(seconds: float) -> None:
-    """Let the system end this process after `seconds` more of processor time, even within a single
-    operation.
-    """
+    """Let the system end this process after `seconds` more of processor time, even inside an operation."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(time.process_time() + seconds)
     soft = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
@@ -59,9 +57,9 @@ def _limit_computing(seconds: float) -> None:
 
 
 def main() -> None:
-    """Read a line with the settings and then a request per line; answer each with a line.
+    """Read a line with the settings and then requests, each on a line, and answer each with a line.
 
-    Exits without a message if the run is gone, even in the middle of a line.
+    If the parent process has ended, even in the middle of a line, exit without a message.
     """
     try:
         _serve(line for line in sys.stdin if line.endswith("\n"))

@@ -1,6 +1,4 @@
-"""Check which values a chat template handles while it renders a chat whose texts are replaced by marks
-(`watched.py`).
-"""
+"""Checks of the values that a chat template handles while it renders a chat with marks (`watched.py`)."""
 
 from __future__ import annotations
 
@@ -19,11 +17,14 @@ SCALARS = (str, int, float, bool, type(None))
 
 
 class Unforeseen(Refused):
-    """Error about an operation on a mark that may have another result for a text and cannot be repeated."""
+    """An operation on a mark could have another result for the chat's text, and cannot be recorded."""
 
 
 def check_call(called: Any, owner: Any, values: list[Any]) -> None:
-    """Raise Unforeseen if the result of a call may depend on a text. called: not a method of a text."""
+    """Raise Unforeseen if the result of a call may depend on a text that a mark replaces.
+
+    called: the function, which is not a method of a text. owner: the object whose method it is, or None.
+    """
     if isinstance(called, LoopContext):  # a recursive loop
         gone_through(values[0] if values else None)
     elif called is dict or called is Namespace:
@@ -38,14 +39,14 @@ def check_call(called: Any, owner: Any, values: list[Any]) -> None:
 
 
 def is_simple(value: Any) -> bool:
-    """True for a value that a guard can fill with texts and compare: a scalar, or a list of scalars."""
+    """True if a `Guard` can fill a value with texts and compare it: a scalar, or a list of scalars."""
     if type(value) in (list, tuple):
         return all(type(part) in SCALARS for part in value)
     return type(value) in SCALARS or isinstance(value, jinja2.Undefined | slice)
 
 
 def is_free(value: Any) -> bool:
-    """True for a value without marks, which is therefore the same in all chats of the form."""
+    """True if a value has no marks, and is therefore the same in all chats of the form."""
     if isinstance(value, MarkedObject | MarkedList):
         return False
     if isinstance(value, Mapping):
@@ -56,14 +57,14 @@ def is_free(value: Any) -> bool:
 
 
 def is_marked(value: Any) -> bool:
-    """True for a text that contains a mark, or a list that contains such a text."""
+    """True if a value is a text that contains a mark, or a list that contains such a text."""
     if isinstance(value, list | tuple):
         return any(map(is_marked, value))
     return isinstance(value, str) and MARK_BEGIN in value
 
 
 def is_escaped(value: Any) -> bool:
-    """True for a text of a class, such as Markup, that escapes the texts joined to it."""
+    """True if a value is a text of a class such as Markup, which escapes texts that are joined to it."""
     return isinstance(value, str) and type(value) is not str
 
 
@@ -72,26 +73,29 @@ def is_closed(value: Any) -> bool:
 
 
 def whole(value: Any) -> Any:
-    """Return a value whose parts may be counted; raise Unforeseen for an object that a mark replaces."""
+    """Return the value if its parts may be counted. Raise Unforeseen if a mark replaces the whole object."""
     if is_closed(value):
         raise Unforeseen("the parts of an object are looked at")
     return value
 
 
 def gone_through(value: Any) -> Any:
-    """Return a value over which the template iterates; raise Unforeseen for a marked text."""
+    """Return the value if the template may iterate over it. Raise Unforeseen for a text with a mark."""
     if is_marked(value) and isinstance(value, str):
         raise Unforeseen("the letters of a text are gone through")
     return whole(value)
 
 
 def unpacked(value: Any) -> Any:
-    """Return a value whose parts are assigned to targets or passed as arguments, after a check."""
+    """Return the value if its parts may be assigned to variables or passed as arguments.
+
+    Raise Unforeseen otherwise.
+    """
     return named(gone_through(value))
 
 
 def each_unpacked(values: Any) -> Any:
-    """Return values whose own parts are assigned to targets, after a check of each."""
+    """Return the values if the parts of each may be assigned to variables. Raise Unforeseen otherwise."""
     items = values if isinstance(gone_through(values), list | tuple | Mapping) else list(values)
     for value in items:
         unpacked(value)
@@ -99,16 +103,17 @@ def each_unpacked(values: Any) -> Any:
 
 
 def is_any(value: Any) -> int:
-    """Return 1 if a value has any parts, else 0, for a comparison of its length with 0.
+    """Return 1 if a value has any parts, otherwise 0. The template compares a length only with 0.
 
-    No marked text is empty.
+    The result is also right for the chat's texts, because marks never replace empty texts.
     """
     return min(len(whole(value)), 1)
 
 
 def named(value: Any) -> Any:
-    """Return the value; raise Unforeseen for a dictionary with marks as keys, since the chat's texts may be
-    equal.
+    """Return the value. Raise Unforeseen if it is a dictionary with marks as keys.
+
+    Two keys with different marks could be equal texts in a chat.
     """
     if type(value) is dict and any(map(is_marked, value)):
         raise Unforeseen("a text names a part of an object")
@@ -116,15 +121,16 @@ def named(value: Any) -> Any:
 
 
 def look_up(obj: Any, key: Any) -> None:
-    """Raise Unforeseen for a lookup with a mark as key, or in an object that a mark replaces."""
+    """Raise Unforeseen if a look-up `obj[key]` may depend on a text.
+
+    This is so if the key is a mark, or if a mark replaces the whole object.
+    """
     if is_closed(obj) or is_marked(key):
         raise Unforeseen("a text is looked up")
 
 
 def members(left: Any, right: Any) -> Any:
-    """Return the values with which `left in right` compares: the keys of a dictionary, or the scalars in a
-    list.
-    """
+    """Return the values that `left in right` compares: a dictionary's keys or a list's scalars."""
     whole(right)
     if isinstance(right, Mapping):
         return list(right)
@@ -134,8 +140,9 @@ def members(left: Any, right: Any) -> Any:
 
 
 def tells_nothing(left: Any, right: Any) -> bool:
-    """True if two values can never be equal: a collection and a scalar, or collections of which one is
-    empty.
+    """True if a comparison of two values reveals no text, because the result is always the same.
+
+    This is so for a collection and a scalar, and for two collections if either is empty.
     """
     sides = [isinstance(side, list | tuple | Mapping) for side in (left, right)]
     if not any(sides):
@@ -146,7 +153,7 @@ def tells_nothing(left: Any, right: Any) -> bool:
 
 
 def is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
-    """True if messages are selected by an attribute without marks, such as the role."""
+    """True if a filter selects messages by an attribute without marks, such as the role."""
     if not isinstance(messages, list) or type(attribute) is not str or not attribute.isidentifier():
         return False
     if not all(isinstance(message, Mapping) and not is_closed(message) for message in messages):

@@ -1,6 +1,6 @@
 """Replace a conversation's values by marks, and cut a rendered text at the marks.
 
-A `Trace` records all operations of a template on marks except writing them (`watched.py`).
+A `Trace` records all operations of a template on marks, except that it writes them (`watched.py`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 Span = tuple[int, int]
-_MARK = re.compile("\ue000[\\d-]+\ue001?")  # a mark, perhaps without its end
+_MARK = re.compile("\ue000[\\d-]+\ue001?")  # matches a mark, also if its end is cut off
 
 
 class Piece(NamedTuple):
-    """A part of a text with marks: a mark, or the template's own text between marks."""
+    """A part of a text with marks: either a mark or the template's own text between two marks."""
 
     text: str
-    content: int  # number of the mark; -1 for the template's own text
+    content: int  # the mark's number; -1 for the template's own text
     begin: int  # position in the text with marks
 
     @property
@@ -46,9 +46,7 @@ def difference(one: str, other: str, what: str) -> str:
 
 
 def variants(text: str) -> Iterator[str]:
-    """Yield the text in the forms that templates write: with all, some or none of its surrounding white
-    space.
-    """
+    """Yield the text with and without its surrounding white space, as templates may write it."""
     yield text
     for strip in (str.strip, str.rstrip, str.lstrip):
         yield strip(text)
@@ -58,10 +56,10 @@ def variants(text: str) -> Iterator[str]:
 def place_contents(
     pieces: list[Piece], written: Callable[[int], Iterable[str]], full: str
 ) -> list[str] | None:
-    """Return the text of each piece in `full`, with contents in place of marks; None if `full` does not
-    match.
+    """Match a chat's text `full` with pieces of a text with marks, and return each piece's text in `full`.
 
-    written: returns the possible texts in `full` of the content with a number.
+    written: returns, for a mark number, the possible texts of the replaced content. None if `full` does not
+    match.
     """
     texts, at = [], 0
     for number, piece in enumerate(pieces):
@@ -95,9 +93,10 @@ def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iter
 
 
 def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> list[Span]:
-    """Convert spans in the text with marks to spans in the text that has `texts` in place of its pieces.
+    """Convert spans of a text with marks to spans of the chat's text.
 
-    The spans must begin and end outside of marks.
+    pieces: the text with marks. texts: the chat's text for each piece. Spans must begin and end outside of
+    marks.
     """
     moved, at, number = [], 0, 0
     for edge in sorted({edge for span in spans for edge in span}):
@@ -110,13 +109,13 @@ def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> lis
 
 
 MARK_BEGIN, _MARK_END = "\ue000", "\ue001"
-_SHORT = 9  # characters of a short mark; some templates accept only ids of this length
+_SHORT = 9  # length of a short mark; some templates accept only ids with nine characters
 
 
 class Marks:
-    """Marks: texts that no record contains, each with a number.
+    """The marks of a process: numbered texts that no record contains.
 
-    nonce: 18 random digits, not letters, because a template may change the case of letters.
+    nonce: 18 random digits. There are no letters in a mark, because a template may change their case.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -125,7 +124,7 @@ class Marks:
         self._pattern = re.compile(f"{MARK_BEGIN}(?:{nonce}-|{nonce[:2]})(\\d{{5}}){_MARK_END}")
 
     def of(self, number: int, size: int = 0) -> str:
-        """Return the mark of a number. size: length of the replaced text, if the length matters."""
+        """Return the mark with a number. size: the length of the replaced text, if the length matters."""
         return (self._short if size == _SHORT else self._long) % number
 
     def replaced(self, text: str, made: Callable[[int], str]) -> str:
@@ -133,12 +132,13 @@ class Marks:
         return self._pattern.sub(lambda mark: made(int(mark.group(1))), text)
 
     def is_one(self, text: str) -> bool:
-        """True if `text` is exactly one mark."""
+        """True if `text` is a single mark without further text."""
         return self._pattern.fullmatch(text) is not None
 
     def cut(self, text: str) -> list[Piece]:
-        """Cut `text` into pieces: alternately the template's own text, at the beginning and end too, and
-        marks.
+        """Cut `text` into pieces, alternately the template's own text (perhaps empty) and a mark.
+
+        The first and the last piece are the template's own text.
         """
         pieces, at = [], 0
         for mark in self._pattern.finditer(text):
@@ -150,7 +150,7 @@ class Marks:
 
 
 class Guard(NamedTuple):
-    """A call that the template has made with marks, and its result. Texts with marks are kept as `_Cut`."""
+    """A call that the template has made with marks, and its result. `_Cut` stands for texts with marks."""
 
     call: Callable[..., Any]
     args: Any
@@ -158,21 +158,21 @@ class Guard(NamedTuple):
     result: Any
 
     def holds(self, values: list[Any]) -> bool:
-        """True if the call has the recorded result, with values in place of marks in both."""
+        """True if the call with `values` in place of the marks gives the recorded result, filled likewise."""
         try:
             expected = _filled(self.result, values)
             kwargs = {name: _filled(value, values) for name, value in self.kwargs.items()}
             result = self.call(*_filled(self.args, values), **kwargs)
-        except Exception:  # with another text the call may raise anything
+        except Exception:  # a call that succeeds with marks may raise any error with other texts
             return False
         return type(result) is type(expected) and bool(result == expected)
 
 
 class Trace:
-    """Records the calls that a template makes with a chat's marks, except writing them.
+    """A record of the calls that a template makes with a chat's marks.
 
-    count: number of values in the chat. Their marks have the numbers below `count`; marks of values that are
-    derived from them follow.
+    count: the number of values in the chat, whose marks have the numbers below `count`. Marks of values that
+    the template derives from them have the numbers from `count` on.
     """
 
     def __init__(self, marks: Marks, count: int = 0) -> None:
@@ -182,7 +182,7 @@ class Trace:
 
     @property
     def size(self) -> int:
-        """Approximate memory in characters."""
+        """The approximate memory use in characters."""
         return sum(256 + len(key[1]) for key in self._guards) + 256 * len(self._made)
 
     def keep(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
@@ -192,14 +192,12 @@ class Trace:
             self._guards[key] = Guard(call, self._cut(args), cut, self._cut(result))
 
     def made(self, text: str, make: Callable[..., str], *args: Any, **options: Any) -> str:
-        """Replace the marks in a text by new marks, each of which stands for the result of `make` for the
-        mark's value.
-        """
+        """Replace each mark in a text by a new mark that stands for `make` of the old mark's value."""
         more = tuple(options.items())
         return self.marks.replaced(text, lambda number: self._mark((number, make, args, more)))
 
     def values(self, given: list[Any]) -> list[Any]:
-        """Return a chat's values by mark number, followed by the derived values."""
+        """Return a chat's values, followed by the derived values, so that the index is the mark number."""
         values = [*given]
         for number, make, args, options in self._made:
             values.append(make(values[number], *args, **dict(options)))
@@ -219,20 +217,18 @@ class Trace:
 
 
 class _Cut(tuple[Any, ...]):
-    """A text with marks, as a tuple of texts and numbers of marks."""
+    """A text with marks, as a tuple of texts and mark numbers."""
 
     __slots__ = ()
 
 
 def filled(pieces: list[Piece], values: list[Any]) -> list[str] | None:
-    """Return the texts of the pieces, with values in place of marks; None if a value is missing or not a
-    text.
-    """
+    """Return the pieces' texts, with values in place of marks; None if a value is missing or not a text."""
     try:
         texts = [piece.text if piece.content < 0 else values[piece.content] for piece in pieces]
-    except IndexError:  # the data contains a text that looks like a mark
+    except IndexError:  # raised if the data contains a text that looks like a mark
         return None
-    # A value that is not a text is an object which the template does not write as JSON.
+    # A value that is not a text is an object that the template did not write as JSON.
     return texts if set(map(type, texts)) == {str} else None
 
 

@@ -1,6 +1,6 @@
 """Probe a chat template: which fields it writes, how it reads tool calls, and where it takes system messages.
 
-Each probe puts a mark into all texts of the field in question and looks for the mark in the rendered text.
+Each probe puts a mark into all texts of a field and looks for the mark in the rendered text.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _CALL_FORMS = tuple(CallForm(as_text, null) for null in (False, True) for as_tex
 
 
 class Probes:
-    """Finds out which fields a template writes.
+    """Probes that find out which fields a template writes.
 
-    text: renders a chat. nonce: 18 random digits, from which marks are made.
+    text: renders a chat. nonce: 18 random digits, from which the probes make marks.
     """
 
     def __init__(self, text: Callable[[Chat], str], nonce: str) -> None:
         self.text, self._nonce = text, nonce
-        # id of the call; some templates accept only nine characters
+        # The id of the call has nine characters, because some templates accept no other length.
         self._id = f"{int(nonce) * 31 % 10**9:09}"
-        self._value = f"{int(nonce) * 37 % 10**18:018}"  # value of the call's argument
+        self._value = f"{int(nonce) * 37 % 10**18:018}"  # the value of the call's argument
 
     @cached_property
     def writes_tools(self) -> bool:
-        """True if the template writes a chat's tools."""
+        """True if the template writes the tools of a chat."""
         return any(self._writes(chat, self._nonce) for chat in (self.tools, self.tools.first(1)))
 
     @property
@@ -46,8 +46,9 @@ class Probes:
 
     @cached_property
     def call_form(self) -> CallForm | None:
-        """The first form of tool calls that the template writes, with arguments as JSON; None if it writes no
-        calls.
+        """The first form of tool calls whose arguments the template writes as JSON.
+
+        None if the template writes no calls.
         """
         marks = (self._nonce, self._id, self._value)
         for form in _CALL_FORMS:
@@ -55,8 +56,8 @@ class Probes:
                 with contextlib.suppress(Refused, Fatal):
                     text = self.text(chat)
                     is_python = f"{{'x': '{self._value}'" in text
-                    # The tool's result contains the id, too, so there the id does not show that the call is
-                    # written.
+                    # A tool's result contains the id, too. In a chat with a result, the id therefore does not
+                    # show that the template writes the call.
                     written = [
                         mark
                         for mark in marks
@@ -68,20 +69,21 @@ class Probes:
 
     @cached_property
     def thoughts_name(self) -> str:
-        """Name of the first field with thoughts that the template writes anywhere; "" if it writes none."""
+        """The first name in THOUGHTS whose field the template writes; "" if it writes no thoughts."""
         for name in THOUGHTS:
             if any(self._writes(chat, self._nonce) for chat in self._thinking(name)):
                 return name
         return ""
 
     def two_thoughts(self, name: str | None) -> Chat:
-        """Return two turns with thoughts, in the field `name` or, if it is None, in the content."""
+        """Return two turns with thoughts, in the field `name` or, if `name` is None, in the content."""
         in_text = {**_REPLY, "content": f"<think>\n{self._nonce}\n</think>\n\nHo"}
         return Chat([_USER, {**_REPLY, name: self._nonce} if name else in_text] * 2)
 
     def call_endings(self) -> tuple[str, str]:
-        """Return the text after a call's last mark, and the text between a call and its result; "" if there
-        are no calls.
+        """Return the text from a call's last mark to its end, and the text between a call and its result.
+
+        Both are "" if the template writes no calls.
         """
         if self.call_form is None:
             return "", ""
@@ -94,7 +96,7 @@ class Probes:
         return "", ""
 
     def _calling(self, form: CallForm) -> Chat:
-        """Return a user's text, a call, its result and a reply."""
+        """Return a chat of a user's text, a call, its result and a reply."""
         function: dict[str, Any] = {"name": self._nonce, "arguments": {"x": self._value}}
         if form.as_text:
             function["arguments"] = f'{{"x": "{self._value}"}}'
@@ -111,7 +113,7 @@ class Probes:
         yield Chat([_USER, _REPLY, _USER, reply])
         if self.call_form is None:
             return
-        # The call and the thoughts have different marks.
+        # The call gets other marks than the thoughts.
         calling = Probes(self.text, self._value)._calling(self.call_form)
         user, call, *others = calling.messages
         thinking = {**call, name: self._nonce}
@@ -126,18 +128,20 @@ class Probes:
 
 
 Text = Callable[[Chat], str]
-# Traits about ids of tool calls, at most one of which a template has: it needs ids of exactly nine
-# characters; it needs ids of the form "functions.NAME:NUMBER" and writes no name; it needs any id.
+# Traits about ids of tool calls; a template has at most a single trait. short_call_ids: it needs ids of
+# exactly nine characters. named_call_ids: it writes no names, and needs ids of the form
+# "functions.NAME:NUMBER". call_ids: it needs ids of any form.
 CALL_IDS = ("short_call_ids", "named_call_ids", "call_ids")
-# Two traits about system messages: the template writes a second one after the first, or one between turns.
+# second_system: the template writes a second system message after the first. later_system: it writes a system
+# message between turns.
 INPUTS = (*CALL_IDS, "second_system", "later_system")
 
 
 def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> bool:
     """True if the template has the trait `name`, one of INPUTS.
 
-    text: renders a chat. form: form of the template's tool calls; None if it writes none. nonce: 18 random
-    digits.
+    text: renders a chat. form: the form of the template's tool calls; None if it writes no calls. nonce: 18
+    random digits.
     """
     if name == "second_system":
         return _writes(text, [_system("A", nonce), _system("B", nonce), _USER, _REPLY], 2, nonce)
@@ -147,7 +151,7 @@ def takes_input(name: str, text: Text, form: CallForm | None, nonce: str) -> boo
 
 
 def _call_ids(text: Text, form: CallForm, nonce: str) -> str:
-    """Return which of CALL_IDS the template needs; "" if it needs no ids."""
+    """Return the trait in CALL_IDS that the template has; "" if it needs no ids."""
     short, name = nonce[:9], f"f{nonce[9:]}"
     with_id = _rendered(text, _calling(form, name, short))
     without = _rendered(text, _calling(form, name, None))
@@ -159,7 +163,7 @@ def _call_ids(text: Text, form: CallForm, nonce: str) -> str:
 
 
 def _calling(form: CallForm, name: str, call_id: str | None) -> Chat:
-    """Return a user's text, a call, its result and a reply."""
+    """Return a chat of a user's text, a call, its result and a reply."""
     arguments: Any = '{"x": 1}' if form.as_text else {"x": 1}
     call = {"type": "function", "function": {"name": name, "arguments": arguments}}
     result = {"role": "tool", "content": "1"}

@@ -1,4 +1,4 @@
-"""Render chats with a compiled chat template, and find the places of replies in the text."""
+"""Render chats with a compiled chat template, and find the positions of the replies in the text."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Program:
     """A compiled template.
 
     source: the template's text. tokens: special tokens by name. date: the date that the template sees.
-    adds_bos: the tokenizer adds a BOS. ends: the fields of `Ends`; () if not known yet. for_tools: the
-    template is always rendered with tools, so a tool is added to probes without tools.
+    adds_bos: True if the tokenizer adds a BOS. ends: the fields of `Ends`; () if they are not known yet.
+    for_tools: True if the template is used only for chats with tools; probes without tools then get a tool.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Program:
         self._ends = Ends(*(ends or ("",)))
         self._spans = ReplySpans(self._written, self._ends)
         self._forms = KnownForms(self._marks, self._written_of_marks, self._ends)
-        # pieces of the text with marks, by the roles of the chat
+        # The pieces of the rendered text with marks, by the roles of the chat.
         self._plain: dict[tuple[str, ...], list[Piece]] = {}
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
-        # constant expressions are evaluated during compilation, and may raise anything
+        # Constant expressions are evaluated during compilation, and may raise any exception.
         except Exception as error:
             line = f"line {error.lineno}: " if isinstance(error, TemplateSyntaxError) else ""
             reason = str(error) or type(error).__name__
@@ -83,11 +83,11 @@ class Program:
         )
 
     def text(self, chat: Chat, prompt: bool = False, template: Template | None = None) -> str:
-        """Return the text of a chat as it stands in a row.
+        """Return the text that the template writes for a chat.
 
-        prompt: add a generation prompt. template: the same template compiled in another environment.
-
-        Refused if the template raises an exception or writes too much.
+        prompt: add a generation prompt. template: the same template, compiled in another environment. Without
+        a generation prompt, the end token that the template leaves out is added (`Ends.after`). Refused if
+        the template raises an exception or writes too much.
         """
         limit = (1 << 20) + 16 * chat.size
         parts, size = [], 0
@@ -118,11 +118,10 @@ class Program:
         return text if prompt else text + self._ends.after(chat.messages)
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Return the rendered conversation as pieces [text, is_data, is_learned], with facts about them
-        (`_answer`).
+        """Return the rendered conversation as pieces [text, is_data, is_learned], with further facts.
 
-        needs_rows: why the replies cannot all be located in one text, although each may be in a row of its
-        own; "" if they can.
+        needs_rows: "", or the reason why the replies cannot all be located in the same text, although each
+        may be located in a row of its own. For the other facts, see `ModelTemplate.__call__`.
         """
         chat = self._asked(system, messages, tools)
         written = self._written(chat)
@@ -156,8 +155,8 @@ class Program:
         return _answer(pieces, self._lacks_bos(text), is_known, chat.more_text(), rewritten)
 
     def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
-        # With next_turn, a generation block may end before the token that ends its reply; the text after the
-        # block then matters, too, which skeletons do not check.
+        # With next_turn, a generation block may end before the token that ends its reply. The text after the
+        # block then matters, too, but skeletons do not check that text.
         may_be_known = not (self.has_blocks and self._ends.next_turn)
         replies = self._forms.find(chat, written.text, learned) if may_be_known else None
         return self._spans.find(chat, written, learned) if replies is None else replies
@@ -165,11 +164,10 @@ class Program:
     def _chosen(
         self, chat: Chat, written: Written, learned: list[int], found: Found
     ) -> tuple[list[Reply], str, str]:
-        """Return the learned replies, the text that contains them, and the reason if they need rows of their
-        own ("" if not).
+        """Return the learned replies, the text that contains them, and the reason for separate rows or "".
 
-        If only the last reply is learned and it has no place in the text, a text is made of its prompt and
-        the reply. Refused if a reply cannot be located at all.
+        If only the last reply is learned and it cannot be located in the chat's text, a text is made of the
+        reply's prompt and the reply. Refused if a reply cannot be located at all.
         """
         faults = [fault for i in learned if isinstance(fault := found[i], Fault)]
         if not faults:
@@ -183,9 +181,9 @@ class Program:
         return [joined[1]], joined[0], ""
 
     def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Return the prompt for the last message, a reply that is not written yet, in the form of `render`.
+        """Return the prompt for the last message, which stands for a reply to generate, like `render`.
 
-        For a template without generation prompts, this is the text up to the reply.
+        For a template without generation prompts, the prompt is the text up to the reply.
         """
         chat = self._asked(system, messages[:-1], tools)
         text = self._written(chat, prompt=True).text
@@ -212,8 +210,9 @@ class Program:
         return bool(self._bos) and not full.startswith(self._bos)
 
     def _place(self, chat: Chat, full: str) -> tuple[list[Piece], list[str]] | None:
-        """Return the pieces of the chat with marks, and their texts in `full`; None if the template changes
-        contents.
+        """Return the pieces of the chat with marks, and the text of each piece in `full`.
+
+        None if the template changes contents, so that `full` does not match the pieces.
         """
         roles = _roles(chat)
         if (pieces := self._plain.get(roles)) is None:
@@ -225,19 +224,21 @@ class Program:
         return None if texts is None else (pieces, texts)
 
     def _pieces(self, roles: tuple[str, ...], prompt: bool = False) -> list[Piece]:
-        """Return the pieces of the text for a chat with marks as contents; none if the template fails on
-        marks.
+        """Render a chat with marks as contents, and cut the text at the marks.
+
+        Return [] if the template fails on marks.
         """
         with contextlib.suppress(Refused, Fatal):
             return self._marks.cut(self._written(self._marked(roles), prompt).text)
         return []
 
     def endings(self) -> dict[str, str]:
-        """Return the texts around replies, found in short conversations.
+        """Return the texts around replies, from short conversations.
 
-        last: text after the last reply. middle: text between an earlier reply and the next content. call:
-        text after the name and arguments of a tool call; after_call: text between the call and its result;
-        both "" if the template writes no calls. rest_of_prompt: as in `ReplySpans.rest_of_prompt`.
+        last: the text after the last reply. middle: the text between an earlier reply and the next content.
+        call: the text after the name and arguments of a tool call. after_call: the text between the call and
+        its result. Both are "" if the template writes no calls. rest_of_prompt: see
+        `ReplySpans.rest_of_prompt`.
         """
         marked = self._marked(("user", "assistant") * 2)
         written = self._written(marked)
@@ -256,13 +257,13 @@ class Program:
         }
 
     def trait(self, name: str) -> bool:
-        """Return whether the template has the trait `name`.
+        """True if the template has the trait `name`.
 
-        takes_system: it writes a system text. lacks_bos: it writes no BOS, and the tokenizer adds one.
-        rewrites: a reply is written differently when messages follow it. rewrites_thoughts: the same for
-        replies with thoughts. marks_replies: it shows where a reply begins, by a generation prompt or
-        generation blocks. INPUTS: as in `takes_input`. tools, tool_calls, reasoning_content: it writes this
-        field.
+        takes_system: the template writes a system text. lacks_bos: the template writes no BOS, although the
+        tokenizer adds a BOS. rewrites: a reply is written differently when messages follow it.
+        rewrites_thoughts: a reply with thoughts is written differently when messages follow it.
+        marks_replies: a generation prompt or generation blocks show the beginning of a reply. INPUTS: see
+        `takes_input`. tools, tool_calls, reasoning_content: the template writes this field.
         """
         if name == "rewrites":
             two_turns = self._marked(("user", "assistant") * 2)
@@ -306,7 +307,7 @@ class Program:
         return split_blocks(text, self._blocks) if self.has_blocks else Written(text)
 
     def _written_of_marks(self, chat: Chat, prompt: bool, trace: Trace) -> Written:
-        """Render a chat with marks, recording all operations of the template on marks in `trace`."""
+        """Render a chat with marks, and record all operations of the template on marks in `trace`."""
         if self._watched is None:
             raise Unforeseen("the template cannot be watched")
         environment, template = self._watched
@@ -315,11 +316,11 @@ class Program:
 
     @cached_property
     def _watched(self) -> tuple[Watched, Template] | None:
-        """The template compiled in an environment that watches it; None if that is impossible."""
+        """The template, compiled so that all its operations are recorded; None if that is impossible."""
         environment = Watched(self._date, self._blocks, Trace(self._marks), self._environment.json_texts)
         try:
             return environment, environment.compiled(self._source)
-        except Exception:  # constant expressions are evaluated during compilation, and may raise anything
+        except Exception:  # constant expressions are evaluated here, and may raise any exception
             return None
 
 

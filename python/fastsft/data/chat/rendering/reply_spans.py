@@ -1,4 +1,4 @@
-"""Find the learned parts of a rendered chat: where each reply begins and ends."""
+"""Find the beginning and the end of each learned reply in a rendered chat."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Ends(NamedTuple):
     """The tokens that end replies.
 
     reply: the token after a reply of text. call: the token after a reply that calls tools; "" if the template
-    writes no calls. next_turn: the template writes no token after replies; `reply` and `call` are then the
-    tokens with which the next message, of the user or a tool, begins, as in GLM-4's template. Such a token is
-    added at the end of a row.
+    writes no calls. next_turn: True if the template writes no token after replies, as in GLM-4's template.
+    Then `reply` and `call` are the tokens with which the next message begins, that of a user or a tool. Such
+    a token is added at the end of a row.
     """
 
     reply: str
@@ -35,24 +35,24 @@ class Ends(NamedTuple):
         return (calls and self.call) or self.reply
 
     def after(self, messages: list[dict[str, Any]]) -> str:
-        """Return the token to add at the end of a row if the template does not write it; else ""."""
+        """Return the end token to add to a row, if the template does not write this token; otherwise ""."""
         ends_with_reply = self.next_turn and messages and messages[-1]["role"] == "assistant"
         return self.of(messages, len(messages) - 1) if ends_with_reply else ""
 
 
 class Written(NamedTuple):
-    """A rendered text. blocks: spans of its generation blocks; None if the template has none."""
+    """A rendered text. blocks: the spans of its generation blocks; None if the template has no blocks."""
 
     text: str
     blocks: list[Span] | None = None
 
 
 class Reply(NamedTuple):
-    """The place of a reply, which is learned, in a text.
+    """The span of a learned reply in a rendered text.
 
-    rest: end of the generation prompt that the text of the reply does not have. after: text after the reply
-    in which the last of the tokens `stops` was also searched. is_late: the generation block begins after the
-    end of the prompt.
+    rest: the end of the generation prompt if the text lacks it. after: the text after the reply; it, too, was
+    searched for the last stop token. stops: the tokens that may end the reply. is_late: True if the
+    generation block begins after the end of the prompt.
     """
 
     begin: int
@@ -63,13 +63,13 @@ class Reply(NamedTuple):
     is_late: bool = False
 
     def ends_as(self, other: Reply, text: str, other_text: str) -> bool:
-        """True if the reply and `other`, with the same text of the template around them, end at the same stop
-        token.
+        """True if this reply and `other` end at the same stop token of the template.
 
-        text, other_text: the texts that contain the replies.
+        Both replies have the same text of the template around them. text, other_text: the texts that contain
+        the replies.
         """
         if len(self.stops) == 1 and other_text.endswith(self.stops, other.begin, other.end):
-            return True  # there is no later stop token
+            return True  # the reply in `other_text` ends with the last stop token
         stop = other._last_stop(other_text)
         return self._last_stop(text) == (stop if stop < 0 else self.end - self.begin)
 
@@ -80,7 +80,7 @@ class Reply(NamedTuple):
 class Fault(NamedTuple):
     """The reason why a reply cannot be located in a text.
 
-    needs_row: it may be located in a row of its own.
+    needs_row: True if the reply may be located in a row of its own.
     """
 
     reason: str
@@ -88,14 +88,14 @@ class Fault(NamedTuple):
 
 
 Found = dict[int, Reply | Fault]  # by message number of the reply
-Render = Callable[[Chat, bool], Written]  # (chat, whether to add a generation prompt)
+Render = Callable[[Chat, bool], Written]  # arguments: the chat, and True to add a generation prompt
 
 
 def split_blocks(text: str, marks: tuple[str, str]) -> Written:
-    """Remove the marks around generation blocks from the text, and return text and blocks.
+    """Remove the marks around generation blocks from the text, and return the text and the blocks' spans.
 
-    Blocks that are separated only by white space are joined. marks: the marks at the begin and end of a
-    block.
+    Blocks that are separated only by white space are joined. marks: the marks at the beginning and the end of
+    a block.
     """
     begin, end = marks
     first, *others = text.split(begin)
@@ -113,28 +113,25 @@ def split_blocks(text: str, marks: tuple[str, str]) -> Written:
 
 
 class ReplySpans:
-    """Finds the places of replies in a rendered chat.
-
-    render: renders a chat. ends: the tokens that end replies.
-    """
+    """A finder of replies in a rendered chat. render: renders a chat. ends: the tokens that end replies."""
 
     def __init__(self, render: Render, ends: Ends) -> None:
         self._render = render
         self._ends = ends
 
     def find(self, chat: Chat, written: Written, wanted: list[int]) -> Found:
-        """Return the place of each reply in `wanted` (message numbers), or a Fault if it has no place.
+        """Locate each reply in `wanted` (message numbers); return a Fault if a reply cannot be located.
 
-        A reply has a place if the chat's text begins with the reply's prompt, followed by the text that the
-        template writes for a chat that ends with the reply.
+        A reply can be located if the chat's text begins like the text of a chat that ends with this reply,
+        and the latter begins with the reply's prompt.
         """
         return {i: self._find(chat, written, i) for i in wanted}
 
     def rest_of_prompt(self, chat: Chat, written: Written) -> str:
-        """Return the part of the last reply's prompt that the chat's text does not have, from its last tag
-        on.
+        """Compare the last reply's prompt with the chat's text, and return the rest of the prompt or "".
 
-        "" if the text has the whole prompt.
+        If the two differ before the prompt ends, the rest is the prompt from the last tag before this point
+        on. If the text has the whole prompt, or if the reply does not follow the prompt, the rest is "".
         """
         reply = len(chat.messages) - 1
         before, unprompted = self._prompts(chat.first(reply))
@@ -145,11 +142,11 @@ class ReplySpans:
         return before[max((at for at in tags if at <= begin), default=begin) :]
 
     def join(self, chat: Chat, written: Written) -> tuple[str, Reply] | None:
-        """Return a text of the last reply's prompt and the reply; None if the begin of the reply cannot be
-        found.
+        """Return a text made of the last reply's prompt and the reply, and the reply's span in that text.
 
-        Used if the template writes a different text before the reply than in its prompt. The reply is taken
-        to begin after the preceding message and the generation prompt, before any of the message's own text.
+        Used if the template writes other text before the reply than in the reply's prompt. The reply is taken
+        to begin after the preceding message and the generation prompt, and before the first of its own texts.
+        None if this beginning cannot be found.
         """
         reply = len(chat.messages) - 1
         context = chat.first(reply)
@@ -173,8 +170,9 @@ class ReplySpans:
         return None
 
     def _first_of(self, chat: Chat, message: int, text: str, prompt: bool = False) -> int:
-        """Return the position in `text` where the text of a message begins; the end of `text` if there is
-        none.
+        """Return the position in `text` of the first character that depends on a message's texts.
+
+        Return the length of `text` if the template refuses a changed message.
         """
         try:
             return common_length(text, self._render(altered(chat, message), prompt).text)
@@ -182,7 +180,7 @@ class ReplySpans:
             return len(text)
 
     def _prompts(self, chat: Chat) -> tuple[str, str]:
-        """Return the text of a chat with a generation prompt, and without it."""
+        """Return the text of a chat with a generation prompt, and the text without it."""
         return self._render(chat, True).text, self._render(chat, False).text
 
     def _find(self, chat: Chat, written: Written, reply: int) -> Reply | Fault:
@@ -207,13 +205,13 @@ class ReplySpans:
         return place
 
     def _end(self, chat: Chat, upto: Written, reply: int, begin: int, rest: str) -> Reply | Fault:
-        """Return the place of the reply that is last in the text `upto`. It ends with its stop token.
+        """Return the span of the reply that is last in the text `upto`. It ends with its stop token.
 
-        The text of a generation block after the stop token is not learned, because a model would not generate
-        it.
+        Text of a generation block after the stop token is not learned, because a model would not generate
+        such text.
         """
         stop = self._ends.of(chat.messages, reply)
-        stops = tuple(dict.fromkeys((stop, self._ends.reply)))  # a call may also end with the token for texts
+        stops = tuple(dict.fromkeys((stop, self._ends.reply)))  # a call may end with either token
         if upto.blocks is None:
             size = _last_stop(upto.text[begin:], stops)
             if size < 0:
@@ -240,11 +238,10 @@ def _last_stop(text: str, stops: tuple[str, ...]) -> int:
 
 
 def _leave(before: str, unprompted: str, text: str) -> int | None:
-    """Return the position at which the text departs from the prompt `before`; None if it does not follow the
-    prompt.
+    """Return the position up to which `text` follows the prompt `before`; None if it does not follow it.
 
-    This may be before the end of the prompt, since a prompt may begin a block of thoughts that the reply does
-    not have. unprompted: the text of the chat without the generation prompt.
+    The position may be before the end of the prompt, because a prompt may begin a block of thoughts that the
+    reply does not have. unprompted: the text of the chat without the generation prompt.
     """
     if text.startswith(before):
         return len(before)
@@ -254,21 +251,19 @@ def _leave(before: str, unprompted: str, text: str) -> int | None:
     rest = before[begin:].strip()
     if before[len(unprompted) : begin].strip():
         return begin if not rest or _THOUGHTS.search(rest) else None
-    tag = _TAG.match(rest)  # the prompt consists only of the begin of thoughts
+    tag = _TAG.match(rest)  # the generation prompt has no text before the thoughts
     return begin if tag and _THOUGHTS.search(tag.group()) else None
 
 
 def kept_length(prompt: str, text: str) -> int:
-    """Return the length of the common prefix of two texts, in which a tag counts only if it is whole."""
+    """Return the length of the common prefix of two texts, without a tag that the prefix would cut."""
     kept = common_length(prompt, text)
     inside = (tag.start() for tag in _TAG.finditer(prompt) if tag.start() < kept < tag.end())
     return next(inside, kept)
 
 
 def _kept_leads(lead: str) -> list[str]:
-    """Return the parts of a generation prompt that may precede a reply: all of it, or the part before
-    thoughts.
-    """
+    """Return the parts of a generation prompt that may precede a reply: all of it, or up to thoughts."""
     starts = [tag.start() for tag in _TAG.finditer(lead) if _THOUGHTS.search(lead[tag.start() :])]
     return [kept for kept in (lead, *(lead[:start] for start in reversed(starts))) if kept.strip()]
 
@@ -280,18 +275,14 @@ def is_whole(message: dict[str, Any], text: str, begin: int, end: int) -> bool:
 
 
 def loses_call(message: dict[str, Any], span: str) -> bool:
-    """True if the span lacks a tool call of the reply.
-
-    A model would then learn to stop instead of calling the tool.
-    """
+    """True if the span lacks a tool call of the reply. A model would learn to stop without the call."""
     return not all(_is_called(call, span) for call in message.get("tool_calls", ()))
 
 
 def _is_written(content: str, full: str, begin: int, end: int) -> bool:
-    """True if the span contains the content; the beginning of the content may be in the prompt before the
-    span.
+    """True if the span contains the content. White space is ignored.
 
-    White space is ignored.
+    The beginning of the content may be in the prompt before the span.
     """
     if content.strip() in full[begin:end]:
         return True

@@ -24,21 +24,19 @@ _OF_OBJECTS = frozenset(dir(dict))
 
 
 class Refused(Exception):
-    """Error about a conversation that the template cannot render."""
+    """The template cannot render a conversation."""
 
 
 class Fatal(Exception):
-    """Error about a template that cannot be used at all."""
+    """The template cannot be used at all."""
 
 
 class TimeLimit(BaseException):
-    """Exception that the timer raises during a rendering."""
+    """A rendering has used up its time. Raised by the timer's signal handler."""
 
 
 class GenerationBlocks(Extension):
-    """The block `{% generation %}...{% endgeneration %}`, which puts marks around its text, since it is
-    learned.
-    """
+    """The block `{% generation %}...{% endgeneration %}`. It puts marks around its text, which is learned."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -54,9 +52,7 @@ class GenerationBlocks(Extension):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """A sandboxed Jinja environment with only the functions and filters that transformers gives chat
-    templates.
-    """
+    """A sandboxed Jinja environment with the functions and filters that transformers offers to templates."""
 
     def __init__(self, date: str, generation_marks: tuple[str, str]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlocks])
@@ -69,17 +65,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = self.json_texts.write
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Look up a field of a dictionary directly, since jinja would first look for an attribute of the
-        object.
-        """
+        """Look up a dictionary's field directly: Jinja would first look for an attribute of the object."""
         if type(obj) is dict and attribute not in _OF_OBJECTS:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Return jinja's decision from a cache, since it depends only on the object's type and the
-        attribute.
-        """
+        """Return Jinja's decision from a cache. It depends only on the object's type and the attribute."""
         key = (type(obj), attr)
         is_safe = self._safe.get(key)
         if is_safe is None:
@@ -89,16 +81,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return is_safe
 
     def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
-        """Raise SecurityError.
-
-        The default sandbox would write nothing for a forbidden attribute, without an error.
-        """
+        """Raise SecurityError. By default the sandbox would write "" for a forbidden attribute."""
         raise SecurityError(f"access to {attribute!r} of {type(obj).__name__}")
 
 
 def _indented(value: object, indent: str, line: str) -> str:
-    """Return the text of `json.dumps` with an indent, several times faster than Python's own pure Python
-    code.
+    """Return the text of `json.dumps` with an indent, several times faster than Python's json module.
 
     line: a line break, followed by the indent of the value itself.
     """
@@ -130,7 +118,7 @@ def _formatted(date: str, form: str) -> str:
 class MarkedObject(dict[str, Any]):
     """A dictionary with a mark that stands for its JSON text. Templates cannot access the private attributes.
 
-    parts: the fields that a template may read; None if it may read none.
+    parts: the fields that a template may read; None if a template may read no field.
     """
 
     __slots__ = ("_is_open", "_mark")
@@ -141,7 +129,7 @@ class MarkedObject(dict[str, Any]):
 
 
 class MarkedList(list[Any]):
-    """A list with a mark that stands for its JSON text. parts: as in `MarkedObject`."""
+    """A list with a mark that stands for its JSON text. parts: the items; None if none may be read."""
 
     __slots__ = ("_is_open", "_mark")
 
@@ -151,7 +139,7 @@ class MarkedList(list[Any]):
 
 
 class JsonTexts:
-    """The filter `tojson`, with a cache of the texts, since chats are rendered repeatedly and share tools.
+    """The filter `tojson` with a cache, because chats are rendered repeatedly and have the same tools.
 
     Cached texts stay valid because a template cannot change an object in the sandbox.
     """
@@ -159,8 +147,8 @@ class JsonTexts:
     def __init__(self) -> None:
         self._known: dict[
             tuple[object, ...], tuple[object, str]
-        ] = {}  # also keeps the object alive, since its id is in the key
-        self._size = 0  # characters of all texts
+        ] = {}  # the values keep the objects alive, because keys contain object ids
+        self._size = 0  # the number of characters in all texts
 
     def write(
         self, value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any

@@ -1,9 +1,9 @@
-"""Watch what a chat template does with the marks of a skeleton (`marks.py`), in a sandbox.
+"""A sandbox that records the operations of a chat template on marks (`marks.py`).
 
-If a template only writes a text, it writes any other text in the same way. Any other operation on a mark
-(compare, search, cut, measure) is recorded with its result as a `Guard`. If each guard has the same result
-with another chat's texts, that chat is rendered in the same way as the marks. An operation that cannot be
-repeated raises `Unforeseen`.
+A template that only writes a text writes any other text in the same way. Every other operation on a mark,
+such as a comparison or a search, is recorded as a `Guard` with its result. If all these operations have the
+same results for the texts of a chat, that chat is rendered in the same way as the marks. An operation that
+cannot be recorded raises `Unforeseen`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fastsft.data.chat.rendering.marked_values import (
 from fastsft.data.chat.rendering.marks import Trace
 from fastsft.data.chat.rendering.sandbox import JsonTexts, MarkedList, MarkedObject, Sandbox
 
-# Filters and tests whose results depend neither on the words of a text nor on the parts of a marked object.
+# Filters and tests whose results depend neither on the content of a text nor on the parts of a marked object.
 _WRITING_FILTERS = frozenset(("default", "d"))
 _LIST_FILTERS = frozenset(("first", "last", "list", "reverse", "length", "count", "items"))
 _IMPURE = frozenset(("random", "sameas"))
@@ -55,7 +55,7 @@ _KIND_TESTS = frozenset(
 )
 _PICKING_FILTERS = frozenset(("selectattr", "rejectattr"))
 _STRIPS = frozenset(("strip", "lstrip", "rstrip"))
-_LOCALS = ("_loop_vars", "_block_vars")  # arguments that jinja adds to each call
+_LOCALS = ("_loop_vars", "_block_vars")  # arguments that Jinja adds to each call
 _LOOKUPS = frozenset(("get", "items", "keys", "values"))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
@@ -76,7 +76,7 @@ _OWN = (
     "_compare",
     "_unpacked",
     "_each_unpacked",
-)  # filters with which _Rewriter replaces jinja's own operations
+)  # the filters by which _Rewriter replaces Jinja's own operations
 
 
 class Watched(Sandbox):
@@ -105,14 +105,14 @@ class Watched(Sandbox):
         self.filters |= dict(zip(_OWN, own, strict=True))
 
     def compiled(self, source: str) -> jinja2.Template:
-        """Compile the template so that this class sees all operations on values."""
+        """Compile the template so that all operations on values call methods of this class."""
         tree = self.parse(source)
         if next(tree.find_all(nodes.EvalContextModifier), None) is not None:
             raise Unforeseen("the template escapes its texts")
         return self.from_string(_Rewriter().visit(tree))
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function of the template: record a guard for methods of a text, and check other calls."""
+        """Call a function for the template. Record the call of a text's method, and check all other calls."""
         owner = getattr(__obj, "__self__", None)
         result = super().call(__context, __obj, *args, **kwargs)
         kwargs = {name: value for name, value in kwargs.items() if name not in _LOCALS}
@@ -139,7 +139,7 @@ class Watched(Sandbox):
         look_up(obj, attribute)
         value = super().getattr(obj, attribute)
         is_own = getattr(value, "__self__", None) is obj or isinstance(value, jinja2.Undefined)
-        # the sandbox has replaced the method, so it cannot be recorded
+        # The sandbox has replaced the method, so the call could not be recorded.
         if isinstance(obj, str) and is_marked(obj) and not is_own:
             raise Unforeseen(f"the method {attribute} of a text")
         return value
@@ -155,7 +155,7 @@ class Watched(Sandbox):
         return super().getitem(obj, argument)
 
     def _kept(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> Any:
-        """Return the result of a call, and record a guard if an argument has marks."""
+        """Return the result of a call, and record the call if an argument has marks."""
         values = (*args, *kwargs.values())
         if all(map(is_free, values)):
             return result
@@ -168,7 +168,7 @@ class Watched(Sandbox):
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a filter or test that records its calls with marks."""
-        first = int(hasattr(function, "jinja_pass_arg"))  # 1 if jinja passes an argument of its own in front
+        first = int(hasattr(function, "jinja_pass_arg"))  # 1 if Jinja puts an argument of its own first
 
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -186,14 +186,15 @@ class Watched(Sandbox):
         return watched
 
     def _trim(self, value: Any, chars: str | None = None) -> Any:
-        """Trim like Jinja's filter `trim`, and record the call if it depends on a mark."""
+        """Trim a value like Jinja's filter `trim`, and record the call if the value has marks."""
         if type(value) is str:
             return self._stripped(str.strip, value, chars)
         return self._kept(do_trim, (value, chars), {}, do_trim(value, chars))
 
     def _stripped(self, method: Callable[..., str], text: str, *chars: str | None) -> str:
-        """Return the stripped text; for a mark, a new mark that stands for the stripped value, which is never
-        blank.
+        """Return the stripped text. For a mark, return a new mark that stands for the stripped value.
+
+        The stripped value is not empty, because marks never replace blank texts.
         """
         is_white = all(
             characters is None or (type(characters) is str and characters.isspace()) for characters in chars
@@ -211,7 +212,10 @@ class Watched(Sandbox):
         raise Unforeseen(f"a {type(value).__name__} is made a text")
 
     def _write(self, value: Any) -> Any:
-        """Return a value that is written or joined; raise Unforeseen if its text may depend on the chat."""
+        """Return the value if the template may write or join it.
+
+        Raise Unforeseen if the value is no text and contains marks.
+        """
         if isinstance(value, str) or is_free(value):
             return value
         raise Unforeseen(f"a {type(value).__name__} is written")
@@ -225,7 +229,7 @@ class Watched(Sandbox):
     def _compare(self, left: Any, *others: Any) -> bool:
         """Return the result of a chain of comparisons.
 
-        others: alternately jinja's operator names and operands.
+        others: alternately Jinja's name of an operator and an operand.
         """
         for name, right in zip(others[::2], others[1::2], strict=True):
             result = _COMPARISONS[name](left, right)
@@ -240,7 +244,7 @@ class Watched(Sandbox):
     def _tojson(
         self, value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any
     ) -> str:
-        """Return the JSON text of a value, with new marks that stand for the JSON form of marked values."""
+        """Return the JSON text of a value. New marks in the text stand for the JSON text of marked values."""
         if any(map(is_marked, (ensure_ascii, indent, *options.values()))):
             raise Unforeseen("a text says how JSON is written")
         if isinstance(value, MarkedObject | MarkedList):
@@ -259,7 +263,7 @@ _Call = TypeVar("_Call", nodes.Call, nodes.Filter, nodes.Test)
 
 
 class _Rewriter(NodeTransformer):
-    """Replaces jinja's own operations in a template by filters of `Watched`."""
+    """A visitor that replaces Jinja's own operations in a template by filters of `Watched`."""
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:
         self.generic_visit(node)
@@ -342,7 +346,7 @@ class _Rewriter(NodeTransformer):
 
 
 def _takes_parts(target: nodes.Node) -> bool:
-    """True if the parts of a value are assigned to targets; raise Unforeseen for nested targets."""
+    """True if `target` is a tuple of variables. Raise Unforeseen if the tuple is nested."""
     if not isinstance(target, nodes.Tuple):
         return False
     if any(isinstance(item, nodes.Tuple) for item in target.items):
