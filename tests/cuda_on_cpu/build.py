@@ -160,7 +160,6 @@ def glue(text: dict[str, str]) -> str:
         "ops/gemm/tuned_gemms.cpp",
         "ops/schema.cpp",
         "ops/dynamic_levels.cpp",
-        "ops/linear_cross_entropy/logits_workspace.cpp",
     ]
     core = ["core/trace.cpp"]
     included = "".join(f'#include "{name}"\n' for name in [*schemas, *others, *core])
