@@ -116,7 +116,7 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
                 name, with_headers(translate(source, name)), (*COMMON, *KERNELS[kind], *include), inputs
             )
     for name in ("ops/cuda/access.cpp", "ops/linear_cross_entropy/logits_workspace.cpp"):
-        yield Unit(name, text[name], (*COMMON, *torch_flags(), *KERNELS[kind], *include), inputs)
+        yield Unit(name, text[name], (*COMMON, *torch_flags(), "-O1", *include), inputs)  # for the host
     for path in sorted((HERE / "fibers").glob("*.cpp")):
         yield Unit(path.name, path.read_text(), (*COMMON, *FIBERS[kind], *include), inputs)
     for path in sorted(CUBLAS_LT.glob("*.cpp")):
