@@ -2,9 +2,9 @@
 
 usage: RANK=... WORLD_SIZE=... python engine_steps.py cpu|cuda FOLDER CASES
 
-FOLDER: for the models and the rank's rendezvous. CASES: a JSON object of {name: {"family": a key of
-tiny_models.CONFIGS, "node_size": 0 for one node, "options": of the engine}}. Prints a JSON object: for each name
-the losses and gradient norms of its steps, and the sum of all weights.
+FOLDER: for the models and the ranks' rendezvous. CASES: a JSON object of {name: {"family": a key of
+tiny_models.CONFIGS, "node_size": 0 for one node, "options": of the engine}}. Prints a JSON object with the
+losses and gradient norms of each case's steps, and the sum of all its weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from rank_program import groups
 from tiny_models import conversations, make_engine, write_model
 
-STEPS = 3
+STEPS = 2
 RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -34,9 +34,7 @@ def results_of(engine: Any) -> dict[str, Any]:
     weights = [np.full(len(part), 1.0 / dataset.target_counts().sum()) for part in parts]
     results = []
     for _ in range(STEPS):
-        engine.begin_step(
-            dataset, parts, weights, learning_rate=2e-4, weight_decay=0.1, max_grad_norm=1.0
-        )
+        engine.begin_step(dataset, parts, weights, learning_rate=2e-4, weight_decay=0.1, max_grad_norm=1.0)
         results += engine.take_results(all=False)
     results += engine.take_results(all=True)
     total = sum(float(weight.double().sum()) for weight in engine.named_parameters().values())

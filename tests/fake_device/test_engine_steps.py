@@ -23,7 +23,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "bfloat16": {"compute_dtype": "bfloat16"},
     "float16": {"compute_dtype": "float16"},
     "narrow": {
-        "compute_dtype": "bfloat16", "master_dtype": "split", "optim_dtype": "bfloat16", "grad_dtype": "bfloat16",
+        "compute_dtype": "bfloat16", "master_dtype": "split", "optim_dtype": "bfloat16",
+        "grad_dtype": "bfloat16",
     },
     "offload": {"compute_dtype": "bfloat16", "offload": True},
     "recompute block": {"recompute": "block"},
@@ -32,10 +33,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adafactor": {"optimizer": "adafactor"},
     "sgd": {"optimizer": "sgd"},
 }  # fmt: skip
-# Flash attention has heads of a multiple of eight; other families take the tiled kernels.
 ONE_RANK: Cases = {
     **{f"llama {name}": {"family": "untied", "options": options} for name, options in OPTIONS.items()},
     **{family: {"family": family, "options": {}} for family in CONFIGS if family != "untied"},
+}
+QUICK = {
+    "lazy": ["llama plain", "llama narrow", "gemma2", "qwen2"],
+    "mixed": ["llama offload", "llama float16", "gemma3"],
 }
 STRATEGIES: Cases = {
     f"{strategy} {name}": {
@@ -66,8 +70,14 @@ def compare(cases: Cases, folder: Path, device: FakeDevice, ranks: int = 1) -> N
 
 @pytest.mark.parametrize("schedule", ["lazy", "mixed"])
 def test_one_rank(schedule: str, fake_device: FakeDevices, tmp_path: Path) -> None:
-    races = schedule == "mixed"
-    compare(ONE_RANK, tmp_path, fake_device(schedule=schedule, races=races, seed=2))
+    cases = {name: ONE_RANK[name] for name in QUICK[schedule]}
+    compare(cases, tmp_path, fake_device(schedule=schedule, races=schedule == "mixed", seed=2))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "mixed"])
+def test_every_option_and_family(schedule: str, fake_device: FakeDevices, tmp_path: Path) -> None:
+    compare(ONE_RANK, tmp_path, fake_device(schedule=schedule, races=True, seed=2))
 
 
 def test_two_ranks(fake_device: FakeDevices, tmp_path: Path) -> None:

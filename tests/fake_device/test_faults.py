@@ -71,7 +71,9 @@ def test_a_killed_rank(data: Path, fake_device: FakeDevices, tmp_path: Path) -> 
 
 
 def test_the_device_says_that_it_is_fake(fake_device: FakeDevices) -> None:
-    program = "import json, torch; print(json.dumps([torch.cuda.is_available(), torch.cuda.get_device_name()]))"
+    program = (
+        "import json, torch; print(json.dumps([torch.cuda.is_available(), torch.cuda.get_device_name()]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], env=fake_device().environment(), capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""The fake device notices what it is for: a missing wait, a wrong stream, memory freed too early, a wrong call."""
+"""The fake device notices a missing wait, a wrong stream, memory that is freed too early, and wrong calls."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ main.wait_stream(side)
 host.copy_(b, non_blocking=True)
 with torch.cuda.stream(side):
     host2 = b.fill_(7)
-torch.cuda.synchronize()
 """,
     "memory freed while another stream uses it": """
 with torch.cuda.stream(side):
     e = a * 5
 del a
 z = torch.zeros(1000, device="cuda")
-torch.cuda.synchronize()
 """,
 }
 
 
 def run(device: FakeDevice, program: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + program], env=device.environment(), capture_output=True, text=True
+        [sys.executable, "-c", f"{PRELUDE}{program}\ntorch.cuda.synchronize()"],
+        env=device.environment(),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""`python -m fastsft.train` on the fake device: its curves, saved weights and resumes are those of the CPU."""
+"""`python -m fastsft.train` on the fake device has the CPU's curves and saved weights, and resumes."""
 
 from __future__ import annotations
 

@@ -7,31 +7,26 @@
 namespace fake_device {
 namespace {
 
-// A Python number that became a tensor does not take part in type promotion.
-at::Tensor with_wrapped_number(at::Tensor made, const at::Tensor& from) {
-  if (from.unsafeGetTensorImpl()->is_wrapped_number()) {
-    made.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-  return made;
+// A Python number that became a tensor; it does not take part in type promotion.
+bool is_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
 }  // namespace
 
 at::Tensor cpu_view(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
-  if (tensor.is_cpu()) return tensor.clone();
+  if (tensor.is_cpu()) return is_number(tensor) ? tensor : tensor.clone();
   TORCH_CHECK(!tensor.is_sparse(), "fake device: sparse tensors are not implemented");
   const void* data = tensor.storage().data() ? tensor.const_data_ptr() : nullptr;
-  const at::Tensor made =
-      at::from_blob(const_cast<void*>(data), tensor.sizes(), tensor.strides(),
-                    at::TensorOptions().dtype(tensor.dtype()));
-  return with_wrapped_number(made, tensor);
+  return at::from_blob(const_cast<void*>(data), tensor.sizes(), tensor.strides(),
+                       at::TensorOptions().dtype(tensor.dtype()));
 }
 
 at::Tensor meta_like(const at::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
+  if (!tensor.defined() || is_number(tensor)) return tensor;
   const at::TensorOptions options = tensor.options().device(at::kMeta).pinned_memory(false);
-  return with_wrapped_number(at::empty_strided(tensor.sizes(), tensor.strides(), options), tensor);
+  return at::empty_strided(tensor.sizes(), tensor.strides(), options);
 }
 
 Range range_of(const at::Tensor& tensor, bool write) {

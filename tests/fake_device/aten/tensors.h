@@ -11,7 +11,7 @@ namespace fake_device {
 // change it before the operation runs.
 at::Tensor cpu_view(const at::Tensor& tensor);
 
-// A meta tensor with the same sizes, strides and dtype.
+// A meta tensor with the same sizes, strides and dtype; a Python number stays as it is.
 at::Tensor meta_like(const at::Tensor& tensor);
 
 // From the first element to the last.
