@@ -77,7 +77,10 @@ class TokenRows:
 
     @property
     def longest(self) -> int:
-        """The token count of the longest row, or the bound of it, for plans."""
+        """The largest token count of a row, for plans; the assumed bound if `is_exact` is False.
+
+        0 without rows.
+        """
         return int(self.lengths.max()) if len(self) else 0
 
     def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:

@@ -229,7 +229,8 @@ class NativeEpoch:
 
     def take(self, step: int) -> StepRows:
         """Return the rows of `step`. ValueError if a script has changed the data set meanwhile."""
-        if not self._args.dataloader_num_workers:  # worker processes would read their own copy
+        # With workers, transformers' loader would read the workers' own copy, which shows no changes.
+        if not self._args.dataloader_num_workers:
             self._rows.take(self._read_by(step))
         plan, length = self.groups.plan(step), self._rows.padded_length
         is_counted = self._args.include_num_input_tokens_seen != "no"
