@@ -32,8 +32,8 @@ void Engine::accumulate(std::span<const HostBatch> batches, const AccumulateOpti
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
     // A dropout seed replaces the step number. After a resume the seed is the same as in an
-    // uninterrupted run, but `begun_steps_` may differ, because a checkpoint's step count leaves out
-    // skipped steps.
+    // uninterrupted run, but `begun_steps_` may differ, because a checkpoint's step count leaves
+    // out skipped steps.
     const int64_t step = options.dropout_seed.value_or(begun_steps_);
     model_->forward_backward(uploaded[i], *strategy_,
                              {.label_smoothing = options.label_smoothing,

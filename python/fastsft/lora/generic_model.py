@@ -234,7 +234,7 @@ def convert_expert_adapters(adapter: AdapterDirectory, model: GenericCausalLM, t
     """Join an adapter's tensors per expert (as in transformers 4) into one for all experts (transformers 5).
 
     peft joins them in the same way when it loads an adapter (set_peft_model_state_dict). Do nothing if the
-    tensors are joined already or cannot be joined; AdapterDirectory.check reports tensors that remain separate.
+    tensors are joined already or cannot be joined; AdapterDirectory.check reports separate tensors.
     """
     joined = [name for target in targets.adapters if target.experts for name in target.shapes()]
     if all(name in adapter.shapes for name in joined):

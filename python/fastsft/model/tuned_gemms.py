@@ -57,7 +57,7 @@ def library(device: torch.device) -> str:
 
 
 def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape) -> str:
-    """Find the fastest cuBLASLt algorithms for GEMMs of micro-batches of up to `work.tokens` tokens. Collective.
+    """Find the fastest cuBLASLt algorithms for micro-batches with up to `work.tokens` tokens. Collective.
 
     Each rank measures, and all ranks then use rank 0's choice. Nothing is measured if all ranks already use a
     checkpoint's algorithms. Return a notice for the user.

@@ -47,7 +47,7 @@ class ParameterInfo:
 
     @property
     def numel(self) -> int:
-        """Element count of the parameter."""
+        """The parameter's element count."""
         return math.prod(self.shape)
 
     @property

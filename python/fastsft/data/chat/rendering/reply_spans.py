@@ -87,7 +87,7 @@ class Fault(NamedTuple):
     needs_row: bool = False
 
 
-Found = dict[int, Reply | Fault]  # by message number of the reply
+Found = dict[int, Reply | Fault]  # by the reply's message number
 Render = Callable[[Chat, bool], Written]  # arguments: the chat, and True to add a generation prompt
 
 
