@@ -22,8 +22,7 @@ foreach(source ${fuzz_targets})
 endforeach()
 
 # Configurations are of the engine; of tensors they know the factors of rotary frequencies.
-file(GLOB config_sources CONFIGURE_DEPENDS csrc/model/*.cpp)
-list(FILTER config_sources EXCLUDE REGEX
-  "/(activation_buffers|buffer_table|causal_lm|decoder_block|embedding_noise|layout|op_memory|rope_table)\\.cpp$")
-target_sources(fuzz_model_config PRIVATE ${config_sources})
+foreach(name config config_fields families linears rope_scaling)
+  target_sources(fuzz_model_config PRIVATE csrc/model/${name}.cpp)
+endforeach()
 target_link_libraries(fuzz_model_config PRIVATE fastsft::torch)

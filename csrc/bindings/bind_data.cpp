@@ -52,13 +52,13 @@ py::array_t<int64_t> labels_of(const TokenDataset& self, int64_t row) {
   return result;
 }
 
-// Returns the number of masked tokens that were removed from the start of the row.
+// Returns how many masked tokens were removed from the row's start.
 int64_t leading(const TokenDataset& self, int64_t row) {
   const GeneralRow* general = self.general(row);
   return general == nullptr ? 0 : general->leading;
 }
 
-// Returns the length of each row, including the masked tokens removed from its start.
+// Returns each row's length, including the masked tokens removed from its start.
 py::array_t<int64_t> extents(const TokenDataset& self) {
   return collect(self, [&](int64_t row) { return leading(self, row) + self.length(row); });
 }

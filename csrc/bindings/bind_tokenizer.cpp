@@ -52,7 +52,7 @@ std::vector<std::string_view> view_texts(const py::tuple& texts) {
   return views;
 }
 
-// Returns the ids of all texts end to end, and the end of each text. Arrays avoid a Python object
+// Returns all texts' ids end to end, and where each text ends. Arrays avoid a Python object
 // per id.
 std::pair<py::array_t<int32_t>, py::array_t<int64_t>> encode_flat(
     const Tokenizer& self, const py::typing::List<py::str>& texts, bool as_plain_text) {

@@ -38,7 +38,8 @@ SafetensorsWriter open_file(FileSystem& file_system, const StatePart& part,
                            {{"fastsft", layout_json(layout)}});
 }
 
-// Returns a single rank's part that holds all elements, without its tensors.
+// Describes the training state as one part with all elements of every unit, for the header of a
+// file that a single rank writes. The part has no tensors; they are streamed later.
 StatePart whole_part(std::span<const UnitState> units) {
   StatePart part;
   for (const auto& state : units) {

@@ -20,7 +20,7 @@ namespace {
 constexpr int kVersion = 1;
 constexpr const char* kMetadataKey = "fastsft";
 
-// Returns the number of ranks that wrote the optimizer file `name`; 0 for other files.
+// Returns how many ranks wrote the optimizer file `name`; 0 for other files.
 int world_size_of(const std::string& name) {
   static const std::regex pattern("optimizer-rank-(\\d{5})-of-(\\d{5})\\.safetensors");
   std::smatch match;

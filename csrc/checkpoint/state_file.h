@@ -37,7 +37,7 @@ std::vector<std::string> find_state_files(const std::string& directory);
 // even if a strategy replicates the state, and no padding. Values shared by neighbouring elements
 // may occur in several parts.
 struct StatePart {
-  int rank = 0;  // number of the writing rank
+  int rank = 0;  // the writing rank
   int world_size = 1;
   std::vector<UnitState> states;
 };

@@ -18,7 +18,7 @@ class AnonymousMapping {
   size_t size() const { return size_; }
 
  private:
-  void* base_ = nullptr;  // start of the mapping; `data_` is aligned inside it
+  void* base_ = nullptr;  // the mapping's start; `data_` is aligned inside it
   size_t mapped_ = 0;
   void* data_ = nullptr;
   size_t size_ = 0;

@@ -49,7 +49,7 @@ std::string printable(std::string message) {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, int max_depth, const char* only) {
-  // The parser would treat a NUL byte as the end of the text.
+  // The parser would treat a NUL byte as the text's end.
   require(text.find('\0') == text.npos, where, ": NUL byte at ", text.find('\0'));
   try {
     return Json::parse(text.begin(), text.end(), Guard(where, max_depth, only));

@@ -8,9 +8,9 @@ namespace fastsft {
 
 using Json = nlohmann::ordered_json;
 
-// Largest number of keys in an object. Key lookup is linear.
+// Most keys in an object. Key lookup is linear.
 inline constexpr size_t kMaxJsonKeys = 50000;
-// Largest size of a file that is read whole, in bytes.
+// Largest file that is read whole, in bytes.
 inline constexpr size_t kMaxJsonFile = size_t{256} << 20;
 
 // Parses untrusted JSON. Throws std::invalid_argument "<where>: not JSON at byte <k>: <what>" for

@@ -139,7 +139,7 @@ bool JsonScanner::next_key(std::string& key) {
   return true;
 }
 
-// Returns the end of a string's part without escapes, and checks that the part is UTF-8.
+// Returns where a string's part without escapes ends, and checks that the part is UTF-8.
 size_t JsonScanner::find_string_part(size_t begin) const {
   bool has_wide = false;
   const size_t end =

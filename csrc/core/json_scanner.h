@@ -53,7 +53,7 @@ class JsonScanner {
   static constexpr int kMaxDepth = 200;
 
   // `text` must outlive the scanner. Its first byte has the number `first_byte` in messages, and
-  // its values are nested `depth` deep. `end` names the end of the text in messages.
+  // its values are nested `depth` deep. `end` names the text's end in messages.
   explicit JsonScanner(std::string_view text, int64_t first_byte = 0, int depth = 0,
                        const char* end = "the file", JsonRules rules = JsonRules::kPython,
                        int max_depth = kMaxDepth);

@@ -11,8 +11,8 @@ namespace fastsft {
 int open_regular_file(const std::string& path, const std::string& what);
 
 // Returns all bytes of the regular file at `path`. `what` names the file in messages ("data file")
-// and may be empty. Throws std::invalid_argument for other file types, and for more than
-// `max_bytes` before reading.
+// and may be empty. Throws std::invalid_argument for other file types, and for a file of more than
+// `max_bytes`, which is not read.
 std::string read_regular_file(const std::string& path, size_t max_bytes,
                               const std::string& what = "");
 

@@ -29,7 +29,7 @@ using ReferenceGroup = std::vector<std::vector<std::vector<int64_t>>>;
 // One rank's work in an optimizer step without padding. Every conversation carries its loss weight,
 // so it may move to any rank and micro-batch. Conversations without targets are left out.
 struct GroupPlan {
-  // Every rank has the same number of micro-batches, at least 1; some may be empty.
+  // All ranks have equally many micro-batches, at least 1; some may be empty.
   std::vector<std::vector<int64_t>> micro_batches;
   std::vector<std::vector<double>> weights;  // [micro-batch][row], as micro_batches
   int64_t num_targets = 0;                   // targets in the group, over all ranks

@@ -49,7 +49,7 @@ class GeneralTokens {
   bool is_key(size_t i) const {
     return (row_.is_key.empty() || row_.is_key[i] != 0) && ids_[i] != masked_id_;
   }
-  // Returns the end of the conversation that begins at `begin`.
+  // Returns where the conversation ends that begins at `begin`.
   size_t end_of(size_t begin) const {
     if (!rules_.find_packed || row_.has_mask || row_.positions.empty()) return size();
     size_t end = begin + 1;

@@ -48,7 +48,7 @@ class InputWalk {
 
   // Reads the next chunk. Returns false after the last chunk.
   bool next(InputChunk& chunk);
-  // Returns the name of a chunk's file; "" if there is only one file.
+  // Returns the file name for a chunk; "" if there is only one file.
   const std::string& file_of(const InputChunk& chunk) const;
   // Adds a parsed chunk to the format statistics. Call in data order.
   void count(const InputChunk& chunk);

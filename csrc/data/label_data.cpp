@@ -3,7 +3,7 @@
 namespace fastsft {
 namespace {
 
-// Adds one record to sink and summary. `file`: name of the record's file; "" if there is only one.
+// Adds one record to sink and summary. `file`: the record's file name; "" if there is only one.
 void add(const LabelledRecord& record, const std::string& file, bool is_first_copy, LabelSink& sink,
          LabelSummary& summary) {
   if (record.faults.empty()) {

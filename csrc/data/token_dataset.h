@@ -22,7 +22,7 @@ struct GeneralRow {
   std::vector<int32_t> positions;  // [length], for the rotary embedding; empty: 0, 1, 2, ...
   std::vector<uint8_t> is_key;  // [length], 0: no token attends to this token; empty: all are keys
   bool has_mask = false;        // true if the row came with an attention mask
-  int64_t leading = 0;          // number of masked tokens removed from the beginning
+  int64_t leading = 0;          // masked tokens removed from the beginning
 };
 
 // Positions must be below this limit: the table of rotary angles has an entry for each position.
@@ -76,7 +76,7 @@ class TokenDataset {
   // Returns the target count: learned positions after the shift to the next token. Position 0 has
   // no token before it and never counts (docs/spec/trainer_semantics.md, section 6).
   int64_t num_targets(int64_t row) const;
-  // Returns the count of labelled tokens, before the shift to the next token.
+  // Returns the labelled token count, before the shift to the next token.
   int64_t num_labels(int64_t row) const;
   // Returns the row's other properties; nullptr for a plain row.
   const GeneralRow* general(int64_t row) const;

@@ -14,7 +14,7 @@
 
 namespace fastsft {
 
-// The buffers that the computation of a micro-batch needs.
+// The buffers that a micro-batch's computation needs.
 enum class Buffer {
   kHidden,  // hidden states before each block and after the last block
   // A block's forward, in the order in which decoder_block.h computes it.

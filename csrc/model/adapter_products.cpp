@@ -18,7 +18,7 @@ at::Tensor columns_of(const Part& part, const at::Tensor& y) {
   return y.narrow(1, part.begin, part.b.rows);
 }
 
-// Returns the rows of the group's A that belong to one adapter.
+// Returns the rows in the group's A that belong to one adapter.
 ParamRef a_of(const AdapterRefs& refs, const Part& part) {
   return {.offset = refs.a.offset + part.first * refs.a.columns,
           .rows = part.b.columns,

@@ -15,7 +15,7 @@ namespace fastsft {
 void adapter_products(const AdapterRefs& refs, const PlaceWeights& weights,
                       const AdapterDropout& dropout, const at::Tensor& x,
                       const at::Tensor& products);
-// Adds products B^T to y [tokens, columns of the group].
+// Adds products B^T to y [tokens, the group's columns].
 void add_adapters(const AdapterRefs& refs, const PlaceWeights& weights, const at::Tensor& products,
                   const at::Tensor& y);
 // Computes, from grad_y = d loss / d y, the gradients of A and B in the unit's gradient, and

@@ -20,7 +20,7 @@
 namespace fastsft {
 namespace {
 
-// Prefetches the trained and the frozen unit of a layer.
+// Prefetches a layer's trained unit and frozen unit.
 void prefetch(Strategy& strategy, const UnitPlace& place) {
   if (place.frozen) strategy.frozen().prefetch(*place.frozen);
   if (place.trained) strategy.prefetch(*place.trained);
@@ -38,7 +38,7 @@ void release(Strategy& strategy, const UnitPlace& place) {
   if (place.trained) strategy.release(*place.trained);
 }
 
-// Returns null if nothing of the layer is trained.
+// Returns null if the layer has no trained parameters.
 UnitGradient* whole_gradient(Strategy& strategy, const UnitPlace& place) {
   return place.trained ? &strategy.gradients().whole(*place.trained) : nullptr;
 }
@@ -167,7 +167,7 @@ void CausalLM::forward_backward(const Batch& batch, Strategy& strategy, const Tr
   const cpu::ScratchLoan loan(buffers_.get(Buffer::kScratch));
   // 1. Embedding and blocks.
   const at::Tensor hidden = run_blocks(batch, strategy, &pass);
-  // 2. Head and loss, and the gradient of the hidden states.
+  // 2. Head and loss, and the hidden states' gradient.
   const at::Tensor grad = head_and_loss(batch, strategy, pass, hidden, loss);
   // 3. Blocks backward. Gathers and reductions of neighbouring units overlap the computation.
   const ScopedPhase phase("backward");

@@ -17,7 +17,7 @@
 
 namespace fastsft {
 
-// Options of a CausalLM that do not change its results.
+// Options that do not change a CausalLM's results.
 struct ComputeOptions {
   at::ScalarType dtype;  // dtype of the activations
   at::Device device;     // device of batches and parameters
@@ -59,7 +59,7 @@ class CausalLM : public Model {
 
  private:
   // Returns the hidden states after the last block. With `pass` (null: forward only) blocks keep
-  // their activations, and the units of the last block and the head stay gathered.
+  // their activations, and the units for the last block and the head stay gathered.
   at::Tensor run_blocks(const Batch& batch, Strategy& strategy, const TrainingPass* pass);
   void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,
              const EmbeddingNoise& noise);
@@ -79,7 +79,7 @@ class CausalLM : public Model {
   // Returns x A^T of the head's adapters; undefined without adapters.
   at::Tensor head_products(const PlaceWeights& weights, const at::Tensor& normed) const;
   BlockContext context(const Batch& batch, const AdapterDropout& dropout);
-  // Returns the dropout of the adapters; none for a forward pass alone (`pass` null).
+  // Returns the adapters' dropout; none for a forward pass alone (`pass` null).
   AdapterDropout dropout_of(const Batch& batch, const TrainingPass* pass);
   // Grows the RoPE tables to at least `positions`.
   void cover_positions(int64_t positions);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kMaxLayers = 100'000;
 
-// Returns the embedding row of the padding token, as transformers resolves padding_idx; a negative
+// Returns the padding token's embedding row, as transformers resolves padding_idx; a negative
 // number counts from the end.
 int64_t padding_row(const ConfigFields& fields, int64_t vocab_size) {
   if (!fields.has("pad_token_id")) return -1;

@@ -147,7 +147,7 @@ class Block {
     // 3. Norms of query and key
     if (refs_.qk_norm) {
       const ParamRef& ref = *refs_.qk_norm;
-      // rotated() wrote the rstd of the heads.
+      // rotated() wrote the heads' rstd.
       qk_norm_backward(grad_qkv, a.qkv, weight(ref), buffer(Buffer::kHeadRstd), config_.num_heads,
                        config_.num_key_value_heads, ref.gradient(gradient),
                        ref.begin_write(gradient), config_.norm_offset);
@@ -197,7 +197,7 @@ class Block {
     at::add_out(sum, a.attn_residual, normed);
   }
 
-  // Returns the gradient of a branch's output, through the branch norm if there is one.
+  // Returns the gradient for a branch's output, through the branch norm if there is one.
   at::Tensor branch_backward(const std::optional<ParamRef>& ref, const at::Tensor& branch,
                              const at::Tensor& rstd, const at::Tensor& grad,
                              UnitGradient* gradient) const {
@@ -266,7 +266,7 @@ class Block {
          config_.num_heads + config_.num_key_value_heads, inverse);
   }
 
-  // Accumulates the gradient of a weight used as y = x W^T.
+  // Accumulates the gradient for a weight used as y = x W^T.
   static void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
                          const at::Tensor& x) {
     if (!ref.trained) return;
@@ -279,7 +279,7 @@ class Block {
     bias_backward(grad_y, bias->view(*gradient), bias->begin_write(gradient));
   }
 
-  // The input and output of a norm.
+  // A norm's input and output.
   struct Normed {
     const at::Tensor &x, &normed, &rstd;
     const at::Tensor& adapters;  // normed A^T
@@ -334,7 +334,7 @@ void block_backward(const BlockContext& context, const BlockRefs& refs, const Pl
   const bool through_attention = !stops || refs.trains_attention;
   block.mlp_backward(saved, grad, gradient, !through_attention);
   if (through_attention) block.attention_backward_into(saved, grad, gradient, stops);
-  // Constant tensors of a trained group get a zero gradient.
+  // Constant tensors in a trained group get a zero gradient.
   for (const ParamRef& ref : refs.held) ref.view(*gradient).zero_();
 }
 

@@ -33,7 +33,7 @@ struct BlockActivations {
   at::Tensor qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
 };
 
-// The inputs that all blocks of a micro-batch share.
+// The inputs that all blocks share in a micro-batch.
 struct BlockContext {
   const ModelConfig& config;
   const Batch& batch;
@@ -49,7 +49,7 @@ struct BlockContext {
 //   attn_residual = input + attention(rope(qk_norm(rms_norm(input) Wqkv^T))) Wo^T
 //   out    = attn_residual + swiglu(rms_norm(attn_residual) Wgu^T) Wd^T
 // With branch norms, the outputs of attention and MLP are normalized before they are added. The
-// output of a linear's adapters is added to its x W^T. Activations go into the buffers of `layer`.
+// output from a linear's adapters is added to its x W^T. Activations go into the layer's buffers.
 BlockActivations block_forward(const BlockContext& context, const BlockRefs& refs,
                                const PlaceWeights& weights, const at::Tensor& input,
                                const at::Tensor& out, int64_t layer);

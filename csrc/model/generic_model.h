@@ -20,7 +20,7 @@ class ModelCalls {
   virtual at::Tensor logits(const Batch& batch, Strategy& strategy) = 0;
 };
 
-// The units and sizes of a GenericModel.
+// A GenericModel's units and sizes.
 struct GenericLayout {
   // Trained and frozen units. The first unit of each list stays gathered during a whole
   // micro-batch.

@@ -52,7 +52,7 @@ class DecoderLayout {
   std::vector<UnitPlace> places_;
 };
 
-// Gathered flat parameters of a UnitPlace. A tensor is undefined if there is no trained (or frozen)
+// Gathered flat parameters for a UnitPlace. A tensor is undefined without a trained (or frozen)
 // unit.
 struct PlaceWeights {
   at::Tensor trained, frozen;
@@ -109,7 +109,7 @@ struct AdapterDropout {
   at::Tensor memory = {};      // flat
 };
 
-// The parameters of a decoder block, and its attention window in tokens (0: no window).
+// A decoder block's parameters, and its attention window in tokens (0: no window).
 struct BlockRefs {
   ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: the norm before the MLP
   std::optional<ParamRef> qkv_bias, output_bias, gate_up_bias, down_bias;

@@ -13,7 +13,7 @@
 
 namespace fastsft {
 
-// The seeds and counters of a micro-batch's random numbers; equal values draw equal numbers.
+// The seeds and counters for a micro-batch's random numbers; equal values draw equal numbers.
 struct DrawPlace {
   int64_t seed = 0;
   int64_t step = 0;  // counts from 1, also over resumes
@@ -21,7 +21,7 @@ struct DrawPlace {
   int64_t dropout_seed = 0;  // seed of the adapters' dropout, which draws by token
 };
 
-// Options of a micro-batch's training pass.
+// Options for a micro-batch's training pass.
 struct TrainingPass {
   double label_smoothing = 0;
   EmbeddingNoise noise = {};
@@ -38,7 +38,7 @@ class Model {
   // Return the trained and the frozen units.
   virtual const std::vector<ParamUnit>& units() const = 0;
   virtual const std::vector<ParamUnit>& frozen_units() const { return StrategyContext::no_units(); }
-  // Return the number of units kept gathered besides the current unit and its neighbour.
+  // Return how many units stay gathered besides the current unit and its neighbour.
   virtual size_t resident_units() const = 0;
   virtual size_t resident_frozen_units() const { return 0; }
   virtual int64_t vocab_size() const = 0;
@@ -62,7 +62,7 @@ class Model {
   // Adds the loss without gradients and without noise.
   virtual void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                             const at::Tensor& loss) = 0;
-  // Returns the logits [tokens, vocab_size] float32 for all tokens of the batch.
+  // Returns the logits [tokens, vocab_size] float32 for all tokens in the batch.
   virtual at::Tensor logits(const Batch& batch, Strategy& strategy) = 0;
 
   // True if the gradient norm must equal that of torch's own function, including rounding.

@@ -94,7 +94,7 @@ int64_t plan_attention_tiles(const ModelConfig& c, const MicroBatchSize& shape, 
 int64_t plan_library_attention(const ModelConfig& c, c10::ScalarType dtype,
                                const MicroBatchSize& shape, const LibraryOptions& options) {
   constexpr int64_t kTile = 128, kMultiprocessors = 192;  // upper limit; Hopper has 132
-  // Upper limit of the padded rows, if conversations have at least 128 tokens (a tile) on average.
+  // Upper limit for the padded rows, if conversations have at least 128 tokens (a tile) on average.
   const int64_t padded = 2 * shape.tokens + kTile;
   const int64_t forward = shape.tokens * (itemsize(dtype) * c.query_size() + 4 * c.num_heads);
   const int64_t grouped = c.num_heads == c.num_key_value_heads ? 0 : 2 * c.query_size();

@@ -14,7 +14,7 @@ struct MicroBatchSize {
   int64_t longest = 0;  // tokens of the longest conversation
 };
 
-// Returns the float32 elements of the scratch memory for CPU ops (ops/cpu/scratch.h).
+// Returns the scratch memory for CPU ops, in float32 elements (ops/cpu/scratch.h).
 int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchSize& shape,
                      int64_t threads, const AdapterSizes& adapters = {});
 

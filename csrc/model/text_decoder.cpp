@@ -133,7 +133,7 @@ void TextDecoder::reserve(int64_t positions) {
   capacity_ = capacity;
 }
 
-// Returns the hidden states [1, hidden] of the last token after the last block.
+// Returns the last token's hidden states [1, hidden] after the last block.
 at::Tensor TextDecoder::read_piece(std::span<const int64_t> ids) {
   const auto count = static_cast<int64_t>(ids.size());
   const auto whole = at::TensorOptions().dtype(at::kLong);

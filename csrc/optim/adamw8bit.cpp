@@ -127,8 +127,9 @@ class AdamW8bit : public Optimizer {
         ->wait();
   }
 
-  // Computes the largest magnitudes over the part's elements in one quantization block, the block
-  // of the tensor's element `element`, and merges them into `edges_[number]`.
+  // Computes the largest magnitudes of both new moments in one quantization block, over the part's
+  // elements only, and merges them into `edges_[number]`. The block contains the tensor's element
+  // `element`.
   void add_maxima(const Part8bit& part, int64_t element, int64_t number,
                   const OptimizerOptions& options, const at::Tensor& scalars) {
     const int64_t begin = part.slot->offset + element / kQuantBlock * kQuantBlock;

@@ -50,7 +50,7 @@ c10::Stream stream_of(trace::Track track, at::Device device) {
 
 void CollectiveSpan::enqueued(at::Device device, const std::function<void()>& wait) {
   if (span_ == 0 || device.is_cpu()) return;
-  // A stream without other work: its end mark is the end of the collective alone.
+  // A stream without other work, so that its end mark means the collective's end alone.
   const c10::StreamGuard guard(stream_of(track_, device));
   wait();
   waited();

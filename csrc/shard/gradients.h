@@ -62,8 +62,8 @@ class ReducedGradients : public Gradients {
     Reduction keep;
     at::TensorOptions accumulated;  // float32 or bfloat16, with the device
     bool in_products = false;       // GEMMs add to the sum; needs one rank, kWhole, compute dtype
-    size_t open_units;      // number of units that are written before their reduction begins
-    bool blocking = false;  // wait for every reduction at once
+    size_t open_units;              // units that are written before their reduction begins
+    bool blocking = false;          // wait for every reduction at once
   };
   ReducedGradients(const std::vector<ParamUnit>& units, const Sharding& ranks,
                    const Options& options);

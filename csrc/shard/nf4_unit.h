@@ -16,7 +16,7 @@ struct Nf4Sizes {
   int64_t blocks = 0;        // NF4 blocks of the linears, over all ranks
   int64_t range_blocks = 0;  // NF4 blocks of one rank
   int64_t scales = 0;        // number of float scales, whole on every rank
-  int64_t rest = 0;          // number of elements in the compute dtype, whole on every rank
+  int64_t rest = 0;          // elements in the compute dtype, whole on every rank
 
   int64_t whole_bytes() const;                 // bytes of all blocks
   int64_t held_bytes(int64_t itemsize) const;  // of one rank; itemsize: the compute dtype's

@@ -23,7 +23,7 @@ struct StateSpec {
   // share a value. A range of the unit holds the values of all blocks that overlap it.
   std::vector<ElementRange> segments = {};
   int64_t block = 1;
-  std::optional<int64_t> whole = {};  // number of values, equal on all ranks; none: sharded
+  std::optional<int64_t> whole = {};  // value count, equal on all ranks; none: sharded
 
   static StateSpec of_all_elements(std::string name, c10::ScalarType dtype) {
     return {std::move(name), dtype, {{0, std::numeric_limits<int64_t>::max()}}};
@@ -34,7 +34,7 @@ struct StateSpec {
 
   bool by_ranges() const { return !whole.has_value(); }
   int64_t itemsize() const { return static_cast<int64_t>(c10::elementSize(dtype)); }
-  // For sharded state. `count` returns the number of values in `range`. `offset` returns how many
+  // For sharded state. `count` returns the value count in `range`. `offset` returns how many
   // values in `range` precede `part`, a subrange.
   int64_t count(const ElementRange& range) const;
   int64_t offset(const ElementRange& range, const ElementRange& part) const;

@@ -61,7 +61,7 @@ class ParamUnit {
   // Returns a multiple of kAlignment. The elements [0, linear_end) are the block's linears only.
   int64_t linear_end() const { return linear_end_; }
   int64_t padded_numel(int world_size) const;  // a multiple of kAlignment * world_size
-  int64_t shard_numel(int world_size) const;   // number of elements that a rank owns
+  int64_t shard_numel(int world_size) const;   // element count per rank
   // Returns a hash of names, shapes and offsets as 16 hex digits, equal for every rank count.
   std::string hash() const;
 

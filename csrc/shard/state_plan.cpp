@@ -8,11 +8,12 @@
 namespace fastsft {
 namespace {
 
-// Bytes of one rank's optimizer state, over all units.
+// Bytes of one rank's optimizer state, over all units. `device`: state that always stays on the
+// device. `host`: state that can be offloaded, rounded as the host's allocator rounds it.
 struct KeptBytes {
-  int64_t device = 0, host = 0;  // never offloaded; offloadable, as the host's allocator rounds
-  int64_t movable = 0;           // offloadable state, without rounding
-  std::vector<int64_t> slots;    // for the master and each tensor: the bytes of the largest unit
+  int64_t device = 0, host = 0;
+  int64_t movable = 0;         // state that can be offloaded, not rounded
+  std::vector<int64_t> slots;  // largest unit's bytes: [0] master weights, [1 ...] state tensors
 };
 
 KeptBytes kept_bytes(const StateDescription& d, const std::vector<StateSpecs>& specs, int rank) {

@@ -33,8 +33,10 @@ class NoShard : public Strategy {
   }
 };
 
-// Plans all state on every rank. float32 gradients are reduced in place. bfloat16 gradients pass
-// through whole float32 units after every micro-batch; on a single rank this excludes the linears.
+// Plans all state on every rank. A float32 gradient is accumulated and reduced in place. A bfloat16
+// gradient also needs float32 buffers for whole units: each micro-batch's gradient is computed and
+// reduced there, and then added (ReducedGradients). On a single rank with grad_dtype equal to
+// compute_dtype, GEMMs add the gradients of linears directly, so the buffers leave out the linears.
 StateBytes plan_no_shard(const StateDescription& d) {
   StateDescription alone = d;
   alone.in_products = d.world_size == 1 && d.options.gradients_in_products();

@@ -29,7 +29,7 @@ struct StrategyContext {
   size_t resident_units;
   bool prefetch = true;   // false: wait for every gather at once, for comparison
   bool blocking = false;  // true: wait for every reduction at once
-  // Frozen units, which outlive the strategy, and the number of extra frozen units kept gathered.
+  // Frozen units, which outlive the strategy, and how many more frozen units stay gathered.
   const std::vector<ParamUnit>& frozen_units = no_units();
   size_t resident_frozen_units = 0;
   StateLayout layout = {};  // layout of the optimizer state; null: no state

@@ -12,7 +12,7 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Reads at least 1 byte into `to`, which must not be empty. Returns the number of bytes read, or
+  // Reads at least 1 byte into `to`, which must not be empty. Returns how many bytes were read, or
   // 0 at the end. Throws std::runtime_error if reading fails.
   virtual size_t read(std::span<char> to) = 0;
 };

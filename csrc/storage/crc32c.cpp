@@ -66,8 +66,9 @@ __attribute__((target("sse4.2"))) uint32_t update_sse42(uint32_t state, const st
   return state;
 }
 
-// Computes three ranges at the same time, because the CRC instruction has a latency of three cycles
-// but a new one can start in each cycle.
+// Returns the checksum of 3 * kStretch bytes, continued from `previous`. Three ranges are processed
+// side by side and their checksums are combined, because the CRC instruction has a latency of three
+// cycles but a new one can start in each cycle.
 __attribute__((target("sse4.2"))) uint32_t checksum_three(uint32_t previous,
                                                           const std::byte* data) {
   static const Crc32cCombiner combine(kStretch);

@@ -31,7 +31,7 @@ std::string model_index_json(const ModelIndex& index);
 // it, otherwise the index's files. Throws std::invalid_argument if there is neither.
 std::vector<std::string> weight_files(const std::string& directory);
 
-// Returns the names of weight files and index files in `directory` that are not in `keep`.
+// Returns the weight files and index files in `directory` that are not in `keep`.
 std::vector<std::string> stale_weight_files(FileSystem& file_system, const std::string& directory,
                                             const std::vector<std::string>& keep);
 

@@ -33,7 +33,7 @@ class PosixFile : public WritableFile, public RangeFile {
   std::string path_;
   int descriptor_;
   std::optional<DirectBuffer> direct_;
-  uint64_t end_ = 0;  // end of the bytes that `write` has written
+  uint64_t end_ = 0;  // where the next `write` appends
   // [pending_begin_, pending_end_): range whose write-back was not yet started
   uint64_t pending_begin_ = 0;
   uint64_t pending_end_ = 0;

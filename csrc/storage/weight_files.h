@@ -64,7 +64,7 @@ class WeightFiles {
   std::map<size_t, std::unique_ptr<SafetensorsWriter>> open_;
   StagedFiles staged_;
   std::vector<std::string> paths_;  // temporary path for each file
-  std::vector<size_t> missing_;     // number of tensors that each file still lacks
+  std::vector<size_t> missing_;     // how many tensors each file still lacks
   std::vector<FileDigest> digests_;
   size_t next_ = 0;  // the next tensor's position in `order_`
 };

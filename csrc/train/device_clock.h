@@ -7,7 +7,7 @@
 
 namespace fastsft {
 
-// The clock of a CUDA device. It reads events with timing and is aligned with the host's clock
+// A CUDA device's clock. It reads events with timing and is aligned with the host's clock
 // once, at its construction.
 class DeviceClock : public trace::Clock {
  public:

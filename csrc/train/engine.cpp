@@ -129,7 +129,7 @@ void Engine::begin_step(const TokenDataset& dataset, std::span<const MicroBatch>
     }
     // 3. Gradient norm, clipping and the optimizer.
     update(options, totals);
-    // 4. Enqueue the copy of the result to the host.
+    // 4. Enqueue the result's transfer to the host.
     results_.push(step_scalars_);
     return 0;
   });
@@ -139,7 +139,7 @@ void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
   const at::Tensor loss = totals.narrow(0, 0, 1), norm = totals.narrow(0, 1, 1);
   if (strategy_->replicated() && communicator().world_size() > 1) {
     // Every rank has the whole norm already. The sum only spreads a NaN: 0 * sum is 0 or NaN. This
-    // rank's norm is kept in the place of the gradient scale, which is written later.
+    // rank's norm is kept where the gradient scale is written later.
     const at::Tensor own = step_scalars_.narrow(0, kStepGradScale, 1);
     own.copy_(norm);
     communicator().all_reduce_sum(totals, "loss and gradient norm")->wait();
@@ -155,7 +155,7 @@ void Engine::agree_on_totals(double loss_limit, const at::Tensor& totals) {
 void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   const ScopedPhase phase("update");
   const trace::Span span(trace::Track::kCompute, "update");
-  // 1. Squared norm of the gradients. Only one replica adds to the sum over all ranks.
+  // 1. The gradients' squared norm. Only one replica adds to the sum over all ranks.
   const at::Tensor norm = totals.narrow(0, 1, 1);
   if (model_->norms_by_tensor() && strategy_->replicated()) {
     add_tensor_norms_squared(*strategy_, norm);

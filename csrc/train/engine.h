@@ -40,7 +40,7 @@ struct EngineOptions {
   bool blocking = false;
   // Seconds after which a process that waits for other ranks ends with a message; 0: never.
   double timeout_seconds = 0;
-  // Number of the newest steps that `take_results` leaves in flight; none: 0 on the CPU, else 1.
+  // How many of the newest steps `take_results` leaves in flight; none: 0 on the CPU, else 1.
   std::optional<size_t> results_behind;
 };
 
@@ -67,7 +67,7 @@ struct MicroBatch {
   std::span<const double> weights;
 };
 
-// Options of a loss computation without an update.
+// Options for a loss computation without an update.
 struct LossOptions {
   double label_smoothing = 0;
   bool find_packed = false;  // as in BatchRules
@@ -95,7 +95,7 @@ class Engine {
   // `step`. Within these sizes a step allocates only clones for collectives. Local.
   void reserve(const MicroBatchSize& micro_batch, const StepSize& step);
 
-  // Runs an optimizer step. Every rank must pass the same number of micro-batches (they may be
+  // Runs an optimizer step. All ranks must pass equally many micro-batches (they may be
   // empty); otherwise the ranks deadlock until the group times out. On a device the step is only
   // enqueued; the host never waits for the device.
   void begin_step(const TokenDataset& dataset, std::span<const MicroBatch> micro_batches,
@@ -103,15 +103,15 @@ class Engine {
   // Returns the results of finished steps, oldest first, each once. Leaves the newest
   // `results_behind` steps in flight unless `all`. Blocks.
   std::vector<StepResult> take_results(bool all);
-  // Tunes the GEMMs of a micro-batch on a GPU (ops/gemm/tuned_gemms.h) that have no tuned algorithm
+  // Tunes a micro-batch's GEMMs on a GPU (ops/gemm/tuned_gemms.h) that have no tuned algorithm
   // yet. Parameters and states do not change; the gradients are discarded.
   void tune_gemms(const TokenDataset& dataset, const MicroBatch& micro_batch);
   // Selects cuDNN for later attention on a GPU if it supports the rows; otherwise flash attention
   // runs.
   void use_cudnn(bool use) { model_->use_cudnn(use); }
-  // Returns this rank's gradient digests of the last step with `replay`.
+  // Returns this rank's gradient digests from the last step with `replay`.
   const ReplayDigests& replay_digests() const { return replay_digests_; }
-  // Returns checksums of this rank's states and compute weights. Collective.
+  // Returns checksums over this rank's states and compute weights. Collective.
   std::vector<UnitDigest> state_digests();
   // Returns this rank's sum of weight * cross entropy, without gradients.
   double loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
@@ -136,7 +136,7 @@ class Engine {
   // weights; shapes must agree. Call `publish` after the last parameter. Not collective.
   void set_parameter(const std::string& name, const at::Tensor& value);
   void publish();
-  // Sets the option of this name for later steps. Local.
+  // Sets the option with this name for later steps. Local.
   void set_sync_each_batch(bool each);
 
   const std::string& config_json() const { return config_json_; }
@@ -153,11 +153,11 @@ class Engine {
   // Waits for steps in flight and for gathers. Then the host may read and write states and
   // parameters.
   void await_states();
-  // Returns the number of steps that changed the parameters.
+  // Returns how many steps have changed the parameters.
   int64_t step_count() const;
   void set_step_count(int64_t count);
 
-  // Starts to record spans of this process (core/trace.h) and keeps the newest `capacity` spans.
+  // Starts to record this process's spans (core/trace.h) and keeps the newest `capacity` spans.
   // `stop_trace` waits for the device.
   void start_trace(size_t capacity);
   std::vector<trace::RecordedSpan> stop_trace();

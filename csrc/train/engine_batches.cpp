@@ -31,8 +31,9 @@ void Engine::accumulate(std::span<const HostBatch> batches, const AccumulateOpti
   for (size_t i = 0; i < uploaded.size(); ++i) {
     upload_.await(i);
     strategy_->gradients().begin_micro_batch(i + 1 == uploaded.size());
-    // The dropout seed identifies the step if it is given: a resumed run knows it, but not the
-    // number of skipped steps before it.
+    // A dropout seed replaces the step number. After a resume the seed is the same as in an
+    // uninterrupted run, but `begun_steps_` may differ, because a checkpoint's step count leaves
+    // out skipped steps.
     const int64_t step = options.dropout_seed.value_or(begun_steps_);
     model_->forward_backward(uploaded[i], *strategy_,
                              {.label_smoothing = options.label_smoothing,

@@ -25,7 +25,7 @@ int64_t batch_bytes(const PlanRequest& r) {
   return most_packed_bytes(r.step_tokens, r.step_labels, r.micro_batches) * 5 / 2;
 }
 
-// Bytes of a step's scalars, on the device and in each result in flight.
+// Bytes that a step's scalars take, on the device and in each result in flight.
 constexpr int64_t kStepScalarBytes = kNumStepScalars * static_cast<int64_t>(sizeof(double));
 constexpr int64_t kResults = 2;
 
@@ -129,7 +129,7 @@ void give_back(void* data) {
   c10::free_cpu(data);
 }
 
-// Torch's CPU allocation with counters. The context of a pointer is the pointer itself, because
+// Torch's CPU allocation with counters. A pointer's context is the pointer itself, because
 // oneDNN asks for plain memory (raw_allocate) and keeps using this allocator after `stop`.
 class CountingAllocator : public c10::Allocator {
  public:

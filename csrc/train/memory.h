@@ -13,7 +13,7 @@
 
 namespace fastsft {
 
-// The inputs of the memory plan.
+// The memory plan's inputs.
 struct PlanRequest {
   StateOptions state;
   AdapterOptions adapters;
@@ -29,7 +29,7 @@ struct PlanRequest {
   bool use_cudnn = false;  // for attention
 };
 
-// The bytes of a rank by purpose. `peak`: the most bytes that torch's device allocator hands out at
+// A rank's bytes by purpose. `peak`: the most bytes that torch's device allocator hands out at
 // once, counted from the engine's construction. `outside`: bytes that are allocated without torch.
 struct MemoryPlan {
   std::vector<std::pair<std::string, int64_t>> parts;  // their sum is `peak`
@@ -43,7 +43,7 @@ struct MemoryPlan {
 // Throws std::invalid_argument for unknown names, and if nodes do not divide the ranks.
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& request);
 
-// Plans the memory of a generic model (model/generic_model.h). The parts for activations, labelled
+// Plans the memory for a generic model (model/generic_model.h). The parts for activations, labelled
 // tokens and logits are 0, because only the transformers class knows them.
 MemoryPlan plan_generic_memory(const GenericLayout& layout, const PlanRequest& request);
 
@@ -56,7 +56,7 @@ class AllocationMeter {
   static void start();
   static void stop();
   static int64_t held();   // bytes held now
-  static int64_t count();  // number of allocations since `start`
+  static int64_t count();  // allocations since `start`
   static int64_t peak();   // most bytes held at once since `start`
 };
 

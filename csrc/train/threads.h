@@ -8,7 +8,7 @@
 
 namespace fastsft {
 
-// Returns the number of threads that at::parallel_for uses if `num_threads` are set. Fewer threads
+// Returns how many threads at::parallel_for uses if `num_threads` are set. Fewer threads
 // mean that the kernels are linked to another OpenMP runtime than torch. Restores torch's setting.
 inline int64_t parallel_threads(int64_t num_threads) {
   const int before = at::get_num_threads();

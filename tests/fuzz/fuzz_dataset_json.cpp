@@ -13,6 +13,7 @@
 #include "chat/record_reader.h"
 #include "chat/record_splitter.h"
 #include "chat/record_writer.h"
+#include "core/json_text.h"
 
 namespace {
 

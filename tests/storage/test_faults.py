@@ -11,7 +11,7 @@ import pytest
 from native_program import build_program
 
 STORAGE = [
-    *("atomic_directory", "checksummed_file", "crc32c", "crc32c_combine", "direct_buffer", "file_bytes"),
+    *("atomic_directory", "byte_source", "checksummed_file", "crc32c", "direct_buffer"),
     *("file_name", "file_ranges", "file_set", "manifest", "mapped_file", "model_index"),
     *("path", "posix_file", "posix_file_system", "posix_place", "protection", "removal"),
     *("rotation", "staged_files"),

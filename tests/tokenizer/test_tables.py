@@ -15,8 +15,8 @@ SOURCES = [
     *(
         f"csrc/tokenizer/bpe/{name}.cpp"
         for name in (
-            "missing_words", "pair_merger", "pair_table", "self_merges", "text_index",
-            "word_batch", "word_cache", "word_index",
+            "pair_merger", "pair_table", "single_token_proof", "text_index", "word_batch", "word_cache",
+            "word_index",
         )
     ),
 ]  # fmt: skip

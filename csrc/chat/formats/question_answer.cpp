@@ -89,8 +89,8 @@ class QuestionAnswerReader : public FieldReader {
     history_.clear();
   }
 
-  // Joins question and context. Values that are not texts stay unchanged, and the mask policy
-  // decides about them.
+  // Returns the question, followed by the context if both are texts. A context that is no text is
+  // returned in place of the question, so that the mask policy decides about it.
   PlainField make_prompt() {
     if (!context_.value.is_true) return std::move(ask_);
     if (!context_.value.is_text()) return std::move(context_);

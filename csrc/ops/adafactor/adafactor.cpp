@@ -8,7 +8,7 @@
 namespace fastsft {
 namespace {
 
-// Checks the row and column vectors of matrices [rows, columns]; returns the number of matrices.
+// Checks the row and column vectors of matrices [rows, columns]; returns the matrix count.
 int64_t check_vectors(const char* op, const OptionalTensor& row, const at::Tensor& column,
                       int64_t rows, int64_t columns) {
   check_tensors(op, {{"column", column}});

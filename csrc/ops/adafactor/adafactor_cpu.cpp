@@ -78,7 +78,7 @@ FASTSFT_CLONES void update_row(float* param, const float* grad, const float* fac
   }
 }
 
-// The elements [first, first + count) of a tensor, row by row. Rows have `columns` elements and are
+// A tensor's elements [first, first + count), row by row. Rows have `columns` elements and are
 // numbered across all matrices.
 struct RowPieces {
   int64_t first, count, columns;
@@ -115,7 +115,7 @@ void add_row_sums(const at::Tensor& grad, const RowPieces& pieces, float scale, 
                    });
 }
 
-// Adds the squared gradients of rows [from, to) to the sums of columns [begin, end) of one matrix.
+// Adds one matrix's squared gradients in rows [from, to) to the sums of columns [begin, end).
 void add_columns(const at::Tensor& grad, const RowPieces& pieces, float scale, int64_t begin,
                  int64_t end, int64_t from, int64_t to, float* sums) {
   std::array<double, kFactoredPiece> totals{};
@@ -194,7 +194,7 @@ void adafactor_moments_cpu(const OptionalTensor& row_sums, const at::Tensor& col
   }
 }
 
-// The row and column factors of a tensor.
+// A tensor's row and column factors.
 struct Factors {
   const float* rows;
   const float* columns;

@@ -88,7 +88,7 @@ __device__ void write_factors(const float* values, float* factors, int64_t size,
   }
 }
 
-// Updates the averages and writes the factors of one matrix per block.
+// Updates the averages and writes the factors, one matrix per block.
 __global__ void __launch_bounds__(kWideThreads) moments_kernel(AdafactorMomentsArgs m) {
   if (!isfinite(static_cast<float>(m.scalars[kStepGradScale]))) return;
   const double beta = 1.0 - pow(m.scalars[kStepNumber], -0.8);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) add_parts_kernel(const double* parts
   if (threadIdx.x == 0) *out += sum;
 }
 
-// Updates one row of the part; runs on one warp.
+// Updates one row; runs on one warp.
 template <typename Master, typename Grad>
 __device__ void update_row(const AdafactorUpdateArgs& args, const Rows& rows,
                            const Factors& factors, int64_t row, float scale, float step_size,

@@ -23,7 +23,7 @@ struct AdafactorPart {
 inline constexpr int kAdafactorBlocks = 512;  // partial sums of a norm
 inline constexpr int64_t kAdafactorChunk = 32;
 inline constexpr int64_t kAdafactorChunks = 256;
-// Returns the number of partial sums per column for a part with `rows` rows.
+// Returns how many partial sums per column a part with `rows` rows needs.
 inline int64_t adafactor_chunks(int64_t rows) {
   const int64_t chunks = (rows + kAdafactorChunk - 1) / kAdafactorChunk;
   return chunks < kAdafactorChunks ? chunks : kAdafactorChunks;

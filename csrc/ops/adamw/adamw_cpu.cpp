@@ -54,7 +54,7 @@ FASTSFT_CLONES void round_stochastically(const float* from, const uint32_t* word
 namespace fastsft {
 namespace {
 
-// Returns the factors of a step. Bias corrections and step size are computed in float64, as in
+// Returns a step's factors. Bias corrections and step size are computed in float64, as in
 // torch.
 cpu::AdamwConstants constants(double lr, double beta1, double beta2, double eps,
                               double weight_decay, double step, float grad_scale) {

@@ -21,7 +21,7 @@ at::Tensor adamw8bit_levels(at::Device device);
 //   m = level(state1) * absmax1,  v = level(state2) * absmax2
 //   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,  g = grad * grad_scale
 //   p = p (1 - lr * weight_decay) - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
-//   absmax = the largest magnitude of the block; code: the number of bounds below m / absmax
+//   absmax = the largest magnitude of the block; code: how many bounds are below m / absmax
 //   state1, state2 uint8, shaped like grad; absmax1, absmax2 float32, one value per block that has
 //   an element here; `levels` from adamw8bit_levels. Masters, gradients and scalars as for adamw
 //   (ops/master/master.h).
@@ -35,7 +35,7 @@ void adamw8bit(const at::Tensor& param, const std::optional<at::Tensor>& compute
                double weight_decay, int64_t first, const std::optional<at::Tensor>& first_edge,
                const std::optional<at::Tensor>& last_edge);
 
-// Raises maxima [2] to the largest |m| and v that the next step will give elements of one block.
+// Raises maxima [2] to the largest |m| and v that the next step will give one block's elements.
 void adamw8bit_maxima(const at::Tensor& grad, const at::Tensor& state1, const at::Tensor& state2,
                       const at::Tensor& absmax1, const at::Tensor& absmax2,
                       const at::Tensor& levels, const at::Tensor& scalars, double beta1,

@@ -23,7 +23,7 @@ struct Constants8bit {
   float bias2_sqrt = 0, step_size = 0, eps = 0, decay = 0;
 };
 
-// The first or second moment of a piece of a block.
+// The first or second moment for a piece of a block.
 struct Moment {
   const float* levels;
   const float* bounds;
@@ -71,7 +71,7 @@ FASTSFT_CLONES void write_codes(const float* values, const float* bounds, float 
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float x = std::min(std::max(values[i] * inverse, -1.0f), 1.0f);
-    int place = 0;  // number of bounds below x
+    int place = 0;  // how many bounds are below x
     for (int step = 128; step > 0; step /= 2) place += bounds[place + step - 1] < x ? step : 0;
     codes[i] = static_cast<uint8_t>(place);
   }
@@ -92,7 +92,7 @@ class BlockGradients {
   const float* values_;
 };
 
-// The new moments of a piece of a block, in float32.
+// The new moments for a piece of a block, in float32.
 struct NewMoments {
   BlockValues m, v;
 

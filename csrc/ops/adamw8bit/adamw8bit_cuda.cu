@@ -24,7 +24,7 @@ __device__ inline Averages averages_of(const Adamw8bitMomentArgs& m) {
           .beta2_rest = static_cast<float>(1.0 - m.beta2)};
 }
 
-// Computes the new moments of element `at`, which is in block number `block` of the range.
+// Computes the new moments of element `at`, which is in the range's block number `block`.
 template <typename Grad>
 __device__ inline void next_moments(const Adamw8bitMomentArgs& args, const float* levels,
                                     const Averages& c, int64_t at, int64_t block, float* m,
@@ -36,7 +36,7 @@ __device__ inline void next_moments(const Adamw8bitMomentArgs& args, const float
   *v = old_v * c.beta2 + c.beta2_rest * g * g;
 }
 
-// Returns the code of a value: the number of `bounds` below value / absmax.
+// Returns a value's code: how many `bounds` are below value / absmax.
 __device__ inline uint8_t code_of(float value, const float* bounds, float absmax) {
   const float inverse = 1.0f / fmaxf(absmax, 1e-38f);
   const float x = fminf(fmaxf(value * inverse, -1.0f), 1.0f);

@@ -9,7 +9,7 @@
 
 namespace fastsft::cuda {
 
-// The inputs of a range's next moments (formulas: ops/adamw8bit/adamw8bit.h).
+// The inputs for a range's next moments (formulas: ops/adamw8bit/adamw8bit.h).
 struct Adamw8bitMomentArgs {
   const void* grad;
   Dtype dtype;

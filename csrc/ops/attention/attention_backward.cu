@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kDeltaWarps * 32) delta_kernel(AttentionBackwa
   if (threadIdx.x % 32 == 0) args.delta[head * a.tokens + token] = sum;
 }
 
-// Pointers to one head of one conversation.
+// Pointers to one head in one conversation.
 template <typename T>
 struct Head {
   const T *queries, *keys, *values, *grad_out;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(128) query_kernel(AttentionBackwardArgs args) 
   store_rows<kDim>(sums, first, c.length, a.head_dim, a.row(), to);
 }
 
-// Adds the contribution of one query head to the gradients of one tile of keys and values.
+// Adds one query head's contribution to the gradients of one key and value tile.
 template <typename T, int kDim>
 __device__ void add_head(const AttentionBackwardArgs& args, const Conversation& c, int index,
                          int64_t key, float* tiles, typename Tiling<kDim>::Rows& grad_keys,

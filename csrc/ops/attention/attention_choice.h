@@ -35,7 +35,7 @@ constexpr bool cudnn_is_right(int capability, int64_t version) {
   return (capability == 9 || capability == 10) && version >= 91801;
 }
 
-// Scratch memory of cuDNN's backward pass [bytes per query element of a token]. cuDNN pads each
+// Scratch memory of cuDNN's backward pass [bytes per token and query element]. cuDNN pads each
 // conversation to the longest, or, if it gets the token count, allocates per token. We pass the
 // token count if that needs less memory; with grouped heads it never does within the limit.
 struct CudnnScratch {
@@ -55,15 +55,15 @@ constexpr int64_t cudnn_workspace_limit(int64_t tokens, int64_t num_heads,
   return (num_heads == num_key_value_heads ? 16 : 32) * (elements + elements / 100) + (1 << 20);
 }
 
-// Largest head size of the tiled kernels.
+// Largest head size for the tiled kernels.
 inline constexpr int64_t kTiledMaxHeadDim = 256;
-// Most conversations of one launch, which are the y axis of the grid.
+// Most conversations per launch, which are the grid's y axis.
 inline constexpr int64_t kTiledMaxConversations = 65535;
-// Returns the padded head size of the tiled kernels: 64, 128 or 256.
+// Returns the padded head size for the tiled kernels: 64, 128 or 256.
 constexpr int tiled_head_dim(int64_t head_dim) {
   return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
-// Returns the tokens per tile for a padded head size. The shared memory of a block stays below 99
+// Returns the tokens per tile for a padded head size. A block's shared memory stays below 99
 // KiB.
 constexpr int tiled_rows(int padded_head_dim) { return padded_head_dim <= 128 ? 32 : 16; }
 

@@ -14,7 +14,7 @@ namespace {
 using cpu::AttentionScratch;
 using cpu::HeadView;
 
-// Positions of the heads in a row of qkv.
+// Positions of the heads in a qkv row.
 struct Heads {
   int64_t num_heads, num_key_value_heads, head_dim;
 

@@ -79,7 +79,7 @@ __device__ void finish(const AttentionArgs& args, const Conversation& c, int64_t
   store_rows<kDim>(progress.out, first, c.length, args.head_dim, args.out_row(), to);
 }
 
-// Computes the output of one query tile of one head per block. Keys and values share a buffer.
+// Computes the output for one query tile of one head per block. Keys and values share a buffer.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(128) forward_kernel(AttentionArgs args, T* out, float* lse) {
   using Tile = Tiling<kDim>;

@@ -29,7 +29,7 @@ struct Tiling {
   __device__ static int own_column(int j) { return static_cast<int>(threadIdx.x) % 16 + 16 * j; }
 };
 
-// The conversation of this thread block.
+// This thread block's conversation.
 struct Conversation {
   int64_t begin, length;
 
@@ -41,7 +41,7 @@ __device__ inline bool visible(int64_t query, int64_t key, int64_t window) {
   return key <= query && (window == 0 || query - key < window);
 }
 
-// Loads rows [first, first + kRows) of one head into shared memory. Rows from `length` on and
+// Loads one head's rows [first, first + kRows) into shared memory. Rows from `length` on and
 // columns beyond the head are zero.
 template <int kDim, typename T>
 __device__ void load_tile(const T* head, int64_t row, int64_t first, int64_t length, int head_dim,
@@ -127,7 +127,7 @@ __device__ void add_product(const float* scores, const float* tile,
   }
 }
 
-// Stores this thread's rows of a tile, multiplied by factor[i], if they are inside the
+// Stores this thread's tile rows, multiplied by factor[i], if they are inside the
 // conversation.
 template <int kDim, typename T>
 __device__ void store_rows(const typename Tiling<kDim>::Rows& rows, int64_t first, int64_t length,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kQueryRows = 48;  // a multiple of tile_gemm's block heights
 
-// Loads rows [first, first + count) of a head as float32, row-major with padded columns.
+// Loads a head's rows [first, first + count) as float32, row-major with padded columns.
 template <typename T>
 void load_rows(HeadView<const T> from, int64_t first, int64_t count, std::vector<float>& to) {
   const int64_t width = pad_columns(from.head_dim);
@@ -108,7 +108,7 @@ void add_transposed_product(const Block& block, const std::vector<float>& weight
              .accumulate = true});
 }
 
-// Sets the scores of the block's keys outside [begin, end) to 0; these keys are not visible.
+// Sets the scores for the block's keys outside [begin, end) to 0; these keys are not visible.
 void clear_hidden(const Block& block, int64_t begin, int64_t end, float* row) {
   std::fill(row + block.begin, row + begin, 0.0f);
   std::fill(row + end, row + block.end, 0.0f);

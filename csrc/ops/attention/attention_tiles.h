@@ -31,7 +31,7 @@ struct AttentionScratch {
   std::vector<float> scores, slopes, grad_scores, grad_queries, grad_keys, grad_values;
 };
 
-// Computes causal attention for one query head of one conversation (formulas:
+// Computes causal attention for one query head in one conversation (formulas:
 // ops/attention/attention.h). `load_keys` prepares a key/value head once for all its query heads.
 template <typename T>
 void load_keys(HeadView<const T> keys, HeadView<const T> values, bool backward,

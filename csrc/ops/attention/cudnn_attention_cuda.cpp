@@ -181,8 +181,9 @@ void cudnn_attention_backward(const CudnnPlan& backward, const at::Tensor& grad_
 
 namespace {
 
-// Returns the scratch memory of cuDNN's plans for such a micro-batch [bytes]: forward, backward,
-// and 1 if it is within the limit. `device_json` has the device properties, so tests need no GPU.
+// Returns three numbers: the scratch memory of cuDNN's forward plan and of its backward plan, in
+// bytes, and 1 if the estimated scratch memory is within cudnn_workspace_limit, else 0.
+// `device_json` has the device properties, so tests need no GPU.
 std::vector<int64_t> plan_cudnn_attention(int64_t tokens, int64_t conversations, int64_t max_seqlen,
                                           int64_t num_heads, int64_t num_key_value_heads,
                                           int64_t head_dim, int64_t window,

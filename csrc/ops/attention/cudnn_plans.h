@@ -23,7 +23,7 @@ struct CudnnShape {
   bool half = false;  // float16; otherwise bfloat16
 
   auto operator<=>(const CudnnShape&) const = default;
-  // Elements per token of qkv, and of the attention output.
+  // Elements per token in qkv, and in the attention output.
   int64_t row() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }
   int64_t out_row() const { return num_heads * head_dim; }
 };

@@ -8,7 +8,7 @@ namespace fastsft::cpu {
 
 double sum_of_squares(const float* x, int64_t count);
 
-// Constants of one AdamW step; the formula is in ops/adamw/adamw.h.
+// Constants in one AdamW step; the formula is in ops/adamw/adamw.h.
 struct AdamwConstants {
   float decay;       // 1 - lr * weight_decay
   float beta1_rest;  // 1 - beta1

@@ -22,7 +22,7 @@ inline int64_t rows_per_task(int64_t row_elements) {
 // Each thread has one part, and the parts are added in order, so the result is deterministic for a
 // given thread count. `to` is contiguous float32; if beta is 0, its old content is ignored.
 using AddRows = std::function<void(int64_t begin, int64_t end, float* part)>;
-// Returns the number of floats that sum_row_parts takes from `Scratch`.
+// Returns how many floats sum_row_parts takes from `Scratch`.
 int64_t row_parts_floats(int64_t size, int64_t threads);
 void sum_row_parts(int64_t rows, const at::Tensor& to, float beta, const AddRows& add);
 

@@ -4,7 +4,7 @@
 
 namespace fastsft::cuda {
 
-// Element type of a kernel's inputs; arithmetic is float32.
+// Element type that a kernel reads; arithmetic is float32.
 enum class Dtype { kFloat, kBFloat16, kHalf };
 
 // Returns the elements per memory access for rows of `columns` elements, each `element_size` bytes.
@@ -12,7 +12,7 @@ enum class Dtype { kFloat, kBFloat16, kHalf };
 // otherwise one element.
 int access_width(int64_t columns, int element_size, uint64_t alignment);
 
-// Assignment of one row to threads, which keep the row in registers.
+// Assigns one row to threads, which keep the row in registers.
 struct RowPlan {
   int threads;         // per row; a multiple of 32
   int rows_per_block;  // 1 unless a row is one warp
@@ -20,7 +20,7 @@ struct RowPlan {
 };
 RowPlan plan_row(int64_t columns, int width);
 
-// Returns the number of blocks for `rows` rows, at most `limit`.
+// Returns the block count for `rows` rows, at most `limit`.
 int64_t blocks_for(int64_t rows, int rows_per_block, int64_t limit);
 
 }  // namespace fastsft::cuda

@@ -22,7 +22,7 @@ __global__ void gather_kernel(EmbeddingArgs args) {
   for (int64_t j = threadIdx.x; j < accesses; j += blockDim.x) to[j] = from[j];
 }
 
-// Adds the gradients of equal ids. The block at the first sorted position of an id adds all rows of
+// Adds the gradients of equal ids. The block at an id's first sorted position adds all rows of
 // that id in order; other blocks return. No two blocks write the same row, and the sum does not
 // depend on timing. blockIdx.y selects the columns.
 template <typename T, int kWidth>

@@ -22,10 +22,10 @@ struct WidenedProduct {
 };
 WidenedProduct widened_product(int64_t m, int64_t k, int64_t n, bool narrow_out);
 
-// Returns the number of floats that a widened product takes from `Scratch`.
+// Returns how many floats a widened product takes from `Scratch`.
 int64_t widened_floats(int64_t m, int64_t k, int64_t n, bool narrow_out);
 
-// Returns the number of floats that gemm takes from `Scratch` on this processor for bfloat16 or
+// Returns how many floats gemm takes from `Scratch` on this processor for bfloat16 or
 // float16 operands. `out` is the result's dtype: the operands' dtype or float32.
 int64_t gemm_floats(int64_t m, int64_t k, int64_t n, c10::ScalarType out);
 

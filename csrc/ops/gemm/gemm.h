@@ -20,8 +20,8 @@ void gemm_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend
               const at::Tensor& out, bool transpose_a, bool transpose_b);
 
 // Runs gemm with cuBLASLt's proposal number `candidate` for these operands (best first by
-// cuBLASLt's estimate), and returns the number of proposals. Later gemm calls with the same shapes,
-// dtypes and alignments use this algorithm, too. For measurements; CUDA only.
+// cuBLASLt's estimate), and returns how many proposals there are. Later gemm calls with the same
+// shapes, dtypes and alignments use this algorithm, too. For measurements; CUDA only.
 int64_t gemm_candidate(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                        bool transpose_a, bool transpose_b, double beta, int64_t candidate);
 

@@ -16,7 +16,7 @@ struct GemmPlan {
   bool tuned = false, chosen = false;
 };
 
-// Returns the plan of a key, which is made at the first call and kept. Within a process a key
+// Returns the plan for a key, which is made at the first call and kept. Within a process a key
 // always runs the same algorithm, until TunedGemms changes. Thread-safe.
 std::shared_ptr<const GemmPlan> gemm_plan(const GemmKey& key);
 

@@ -46,7 +46,7 @@ cublasLtHandle_t lt_handle(int device) {
   return handle;
 }
 
-// Returns the workspace of a stream. Products on different streams may run at the same time.
+// Returns a stream's workspace. Products on different streams may run at the same time.
 void* workspace(const c10::cuda::CUDAStream& stream) {
   static auto* const buffers =
       new std::map<c10::Stream, at::Tensor, bool (*)(c10::Stream, c10::Stream)>(

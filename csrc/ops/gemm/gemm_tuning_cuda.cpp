@@ -34,7 +34,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  // Returns the device time in milliseconds of the work that `work` enqueues.
+  // Returns the device time, in milliseconds, that the work enqueued by `work` takes.
   template <typename Work>
   float measure(const Work& work) {
     C10_CUDA_CHECK(cudaEventRecord(begin_, stream_));

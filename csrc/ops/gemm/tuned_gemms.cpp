@@ -12,7 +12,7 @@ using cuda::GemmKey;
 
 std::atomic<bool> tuning{false};
 
-// Returns the parts of a key that must match exactly: all but m, k, the alignments and the device.
+// Returns the key's parts that must match exactly: all but m, k, the alignments and the device.
 auto kind_of(const GemmKey& key) {
   return std::tuple(key.n, key.lda, key.ldb, key.ldadd, key.ldout, key.transpose_a, key.transpose_b,
                     key.dtype, key.out_dtype, key.accumulates, key.tf32);

@@ -13,7 +13,7 @@ namespace fastsft {
 
 // A product and its fastest measured algorithm.
 struct TunedGemm {
-  // A cublasLtMatmulAlgo_t, which is valid for one version of cuBLASLt on one kind of GPU.
+  // A cublasLtMatmulAlgo_t, which is valid for one cuBLASLt version on one GPU model.
   using Algorithm = std::array<uint64_t, 8>;
 
   cuda::GemmKey key;
@@ -21,7 +21,7 @@ struct TunedGemm {
   double gain = 1;  // speedup over cuBLASLt's first proposal
 };
 
-// The tuned products of this process, which gemm uses on CUDA. Thread-safe.
+// This process's tuned products, which gemm uses on CUDA. Thread-safe.
 //
 // The packed token count, and so the row count, varies from step to step. Therefore an entry also
 // serves products on any device whose `m` or `k` differs by up to an eighth. Their addresses must

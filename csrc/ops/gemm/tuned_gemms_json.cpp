@@ -24,7 +24,7 @@ Dtype dtype_named(const std::string& name) {
   throw_invalid("tuned products: no dtype \"", name, "\"");
 }
 
-// Visits the numeric fields of a key with their JSON names.
+// Visits a key's numeric fields with their JSON names.
 template <typename Key, typename Visit>
 void each_number(Key& key, const Visit& visit) {
   visit("m", key.m), visit("n", key.n), visit("k", key.k);

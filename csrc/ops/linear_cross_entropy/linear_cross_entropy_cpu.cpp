@@ -18,7 +18,7 @@ struct LossRule {
   bool gradient;
 };
 
-// Returns the sum of the rows' losses and overwrites the logits with their gradient. Losses are
+// Returns the loss summed over the rows and overwrites the logits with their gradient. Losses are
 // added in row order, so the result does not depend on the thread count.
 double row_losses(const at::Tensor& logits, const int64_t* targets, const float* weights,
                   const LossRule& rule) {

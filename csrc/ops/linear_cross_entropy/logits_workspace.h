@@ -37,7 +37,7 @@ int64_t logits_workspace_bytes(at::DeviceType device, at::ScalarType dtype, int6
 namespace fastsft::cpu {
 
 // Elements of logits per chunk. Large enough for GEMMs at full speed and few updates of the head's
-// gradient; far smaller than all logits of a batch.
+// gradient; far smaller than a batch's logits.
 inline constexpr int64_t kChunkElements = int64_t{8} << 20;
 
 // Returns the most rows of logits per chunk.

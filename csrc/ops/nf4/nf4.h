@@ -16,7 +16,7 @@ inline constexpr int64_t kNf4BlockBytes = kNf4Block / 2 + 1;
 inline constexpr int64_t kNf4Levels = 16;
 inline constexpr int64_t kNf4ScaleLevels = 256;
 
-// Returns the number of floats stored with the bytes of `numel` values: the mean of the scales,
+// Returns how many floats are stored with the bytes for `numel` values: the mean of the scales,
 // then one magnitude per group.
 int64_t nf4_scale_numel(int64_t numel);
 // Returns float32 [kNf4Levels + kNf4ScaleLevels]: the levels for values, then for scales, each

@@ -100,7 +100,7 @@ __device__ void backward_head(const T* x, const T* weight, T* grad, float scale,
 }
 
 // Handles heads [first, last) of tokens w, w + step, ... on warp w. `kind` (0: query, 1: key)
-// selects the row of the warp's partial weight gradient.
+// selects the row for the warp's partial weight gradient.
 template <bool kSums, typename T, int kWidth>
 __device__ void backward_heads(const QkNormArgs& args, T* grad, int kind, int first, int last,
                                float* parts) {

@@ -18,7 +18,7 @@ __device__ int64_t first_row() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
 }
 
-// Returns the first element of this thread's access number `pack`.
+// Returns the first element in this thread's access number `pack`.
 template <int kWidth>
 __device__ int64_t column_of(int pack) {
   return (static_cast<int64_t>(pack) * blockDim.x + threadIdx.x) * kWidth;

@@ -9,7 +9,7 @@
 namespace fastsft::cuda {
 
 // The formulas and overwritten arguments are in ops/rms_norm/rms_norm.h. All pointers refer to the
-// current device, and launches are asynchronous on `stream`. `width` is the number of elements per
+// current device, and launches are asynchronous on `stream`. `width` is the element count per
 // memory access; `plan` assigns rows to threads (ops/cuda/access.h).
 struct RmsNormArgs {
   const void* x;

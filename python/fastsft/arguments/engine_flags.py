@@ -138,9 +138,9 @@ def fsdp_flag(strategy: str, offload: bool = False) -> str:
 
 
 def node_size(strategy: str, settings: dict[str, Any], place: Launch) -> int:
-    """Return the number of ranks that a hybrid strategy shards over; 0 for other strategies or a single rank.
+    """Return how many ranks a hybrid strategy shards over; 0 for other strategies or a single rank.
 
-    The number is fsdp_config's hybrid_shard_size; by default, the number of ranks on this machine. ValueError
+    The number is fsdp_config's hybrid_shard_size; by default, this machine's rank count. ValueError
     unless all nodes have this number of consecutive ranks.
     """
     if place.world_size == 1 or not strategies()[strategy]:

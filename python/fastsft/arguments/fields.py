@@ -77,7 +77,7 @@ class ArgumentFields(
 
     @property
     def world_size(self) -> int:
-        """Number of ranks of the job."""
+        """The job's rank count."""
         return launch().world_size
 
     @property
@@ -136,7 +136,7 @@ class ArgumentFields(
 
     @property
     def node_size(self) -> int:
-        """Number of ranks that a hybrid strategy shards over; 0 for other strategies.
+        """How many ranks a hybrid strategy shards over; 0 for other strategies.
 
         ValueError as in `engine_flags.node_size`.
         """
@@ -148,7 +148,7 @@ class ArgumentFields(
 
     @property
     def n_gpu(self) -> int:
-        """Number of GPUs that this process uses: 1, or 0 on the CPU."""
+        """How many GPUs this process uses: 1, or 0 on the CPU."""
         return 0 if self._device == "cpu" else 1
 
     @property
@@ -165,7 +165,7 @@ class ArgumentFields(
 
     @property
     def eval_batch_size(self) -> int:
-        """Number of conversations in a rank's micro-batch in evaluations."""
+        """Conversations per rank and micro-batch in evaluations."""
         return self.per_device_eval_batch_size // self._shares
 
     @property
@@ -192,7 +192,7 @@ class ArgumentFields(
         return process_log_level(self.log_level if self.should_log else self.log_level_replica)
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of warm-up steps; a fraction of the training steps is rounded up.
+        """Return the warm-up step count; a fraction of the training steps is rounded up.
 
         See docs/spec/trainer_semantics.md, section 12.
         """

@@ -250,7 +250,7 @@ class DistributedState:
 
     @property
     def num_processes(self) -> int:
-        """Number of ranks of the job."""
+        """The job's rank count."""
         return self.place.world_size
 
     @property

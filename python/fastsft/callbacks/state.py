@@ -15,7 +15,7 @@ _MOST_BYTES = 4 * MOST_TOKENIZER_BYTES  # size limit for trainer_state.json, who
 
 
 class TrainOutput(NamedTuple):
-    """Result of `Trainer.train`: number of steps, mean loss, and the metrics of the whole run."""
+    """Result of `Trainer.train`: step count, mean loss, and the whole run's metrics."""
 
     global_step: int
     training_loss: float

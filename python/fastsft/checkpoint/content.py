@@ -125,7 +125,7 @@ def _random_states(trainer: SavedRun) -> dict[str, Any]:
 
 
 def explain(error: Exception, path: str, needed: int) -> Exception:
-    """Return an error with the number of bytes needed if `error` reports a full disk; else return `error`.
+    """Return an error that names the bytes needed if `error` reports a full disk; else return `error`.
 
     A quota or a limit of the file size counts as a full disk.
     """

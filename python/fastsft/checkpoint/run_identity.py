@@ -120,7 +120,7 @@ def run_position(trainer: SavedRun, step: int) -> dict[str, int]:
 def data_position(
     step: int, num_conversations: int, *, per_device: int, accumulation: int, world_size: int, drop_last: bool
 ) -> dict[str, int]:
-    """Return the current epoch after `step` steps, and the number of conversations trained in this epoch.
+    """Return the current epoch after `step` steps, and how many of its conversations are trained.
 
     Rule: docs/spec/trainer_semantics.md, section 5.
     """

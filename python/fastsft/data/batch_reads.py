@@ -51,7 +51,7 @@ class ReadBatch(NamedTuple):
         return max((item.length for item in self.items), default=0)
 
     def number_of(self, place: int) -> int:
-        """Return the row number of item `place` in the batch.
+        """Return the row number for item `place` in the batch.
 
         If a collator has changed the item count, return the first row number of the batch.
         """
@@ -206,7 +206,7 @@ class EpochReads:
 class _RankBatches(Sampler[list[int]]):
     """The row numbers of each of this rank's batches.
 
-    skip: the number of batches to skip at the beginning of the next pass. sent: batches that the loader has
+    skip: how many batches the next pass skips at its beginning. sent: batches that the loader has
     requested and not yet returned.
     """
 

@@ -96,7 +96,7 @@ def _grouped(lengths: npt.NDArray[np.int64], batch: int) -> Order:
 def read_lengths(
     args: TrainingArguments, dataset: SizedDataset, processing_class: object
 ) -> npt.NDArray[np.int64]:
-    """Return the token count of each item, read as by transformers' LengthGroupedSampler."""
+    """Return each item's token count, read as by transformers' LengthGroupedSampler."""
     if is_table(dataset) and args.length_column_name in dataset.column_names:
         return np.asarray(dataset[args.length_column_name], dtype=np.int64)
     names = getattr(processing_class, "model_input_names", None) or ["input_ids"]

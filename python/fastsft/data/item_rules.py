@@ -186,7 +186,10 @@ def pads_left_unmasked(tokenizer: object) -> bool:
 
 
 def _label_keys(collator: object, tokenizer: object) -> tuple[str, ...]:
-    """Return the label keys of a collator that only stacks or pads. None: transformers' default collator."""
+    """Return the keys in which a collator looks for labels, the preferred key first.
+
+    collator: one that only stacks or pads, or None for transformers' default collator.
+    """
     if collator is None:
         return _OF_STACKING if tokenizer is None else _OF_PADDING
     if is_own_object(collator, _MASKING):

@@ -40,7 +40,7 @@ class FileOptions:
     """The options for reading and labelling files.
 
     data_cache: the directory of the token cache; None for the default directory, "none" for no cache.
-    report_bad: the file to which the list of bad records is written. show_progress: show a bar or lines.
+    report_bad: the file to which bad records are written. show_progress: show a bar or lines.
     max_record_bytes: the most bytes of a record. data_format: a name in `_C.data_formats()`, or "auto" to
     detect the format of each file.
     """

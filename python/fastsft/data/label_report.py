@@ -51,7 +51,7 @@ def _causes(report: _C.DataReport) -> Iterator[str]:
 
 
 def _num_lost(entry: _C.ReportEntry) -> int:
-    """Return the number of records that have no label because of the issue `entry`."""
+    """Return how many records have no label because of the issue `entry`."""
     return sum(entry.actions.get(action, 0) for action in _LOSES)
 
 
@@ -66,7 +66,7 @@ def result_lines(report: _C.DataReport, max_length: int, template: str = "") -> 
 
 
 def shared_line(path: str, rows: _C.TokenDataset, trained: _C.TokenDataset) -> str:
-    """Return a line with the count of evaluation rows that are also in the training data; "" if 0."""
+    """Return a line that counts evaluation rows that are also in the training data; "" if 0."""
     count = _C.count_shared_rows(rows, trained)
     if count == 0:
         return ""
@@ -184,7 +184,7 @@ class TemplateTokens(Protocol):
 def check_embedding(tokenizer: TemplateTokens, settings: LabelSettings, rows: int) -> None:
     """Raise ValueError, before data is labelled, if the chat template has a token without an embedding row.
 
-    settings: the result of `resolve_policy`. rows: the number of embedding rows. If only tokens outside of
+    settings: the result of `resolve_policy`. rows: the embedding's row count. If only tokens outside of
     the template have no row, print a warning that a conversation with such a token ends the run.
     """
     if tokenizer.vocab_size <= rows:

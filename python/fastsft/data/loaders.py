@@ -26,7 +26,7 @@ _PADDING = {"labels": -100, "attention_mask": 0}
 class RankBatches(Sampler[list[int]]):
     """The row numbers of this rank's micro-batches in an epoch.
 
-    num_rows: the row count of the data set. order: returns the row order of an epoch; called when the first
+    num_rows: the data set's row count. order: returns the row order of an epoch; called when the first
     batch is requested, because it may draw from the global random generator.
     """
 
@@ -49,7 +49,7 @@ class RankBatches(Sampler[list[int]]):
             yield [int(row) for row in batch]
 
     def __len__(self) -> int:
-        """Return the number of micro-batches in an epoch."""
+        """Return the micro-batch count per epoch."""
         count = _C.micro_batch_count(self._num_rows, self._batch_size, self._place[1], self._drop_last)
         return int(count)
 

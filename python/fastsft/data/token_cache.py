@@ -35,7 +35,7 @@ FILE_CHANGED = "a data file changed while it was read; start again when nothing 
 class Labelled:
     """The result of labelling: rows, their report, and the errors in records.
 
-    faults: the first errors. num_faults: the number of all errors. bad_records: the lines for --report_bad,
+    faults: the first errors. num_faults: how many errors there are. bad_records: the lines for --report_bad,
     as a view of bytes that are written without a copy. cache: path and key of the mapped file, or None.
     """
 

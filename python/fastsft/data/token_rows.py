@@ -72,16 +72,19 @@ class TokenRows:
 
     @property
     def num_samples(self) -> int:
-        """The number of rows in the data set."""
+        """The data set's row count."""
         return len(self)
 
     @property
     def longest(self) -> int:
-        """The token count of the longest row, or the bound of it, for plans."""
+        """The largest token count of a row, for plans; the assumed bound if `is_exact` is False.
+
+        0 without rows.
+        """
         return int(self.lengths.max()) if len(self) else 0
 
     def item_lengths(self, column: str | None = None) -> npt.NDArray[np.int64]:
-        """Return the token count of each item, with padding.
+        """Return each item's token count, with padding.
 
         column: if a datasets.Dataset has a column with this name, the counts are read from that column.
         """

@@ -1,4 +1,4 @@
-"""Runs checks: the subjects that they examine, how they are executed, and their results as text."""
+"""The common parts of checks: the subjects that they examine, how they run, and their results as text."""
 
 from __future__ import annotations
 

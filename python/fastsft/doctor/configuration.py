@@ -125,7 +125,7 @@ def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
 
 
 def _num_given(given: Mapping[str, str]) -> str:
-    """Return the number of given flags as text, such as `7 flags` or `7 flags, 3 of them in run.yaml,`."""
+    """Return how many flags are given as text, such as `7 flags` or `7 flags, 3 of them in run.yaml,`."""
     files = Counter(by for by in given.values() if by != COMMAND_LINE)
     of_files = "".join(f", {count} of them in {by}," for by, count in files.items())
     return f"{len(given)} flag{'' if len(given) == 1 else 's'}{of_files}"

@@ -39,7 +39,7 @@ class Inspection(InspectedData):
 
     records: the records that were chosen. report: _C.DataReport of the whole data set, with the numbers of
     data_report.json. lengths: row counts by token count. learned: row counts by target count. faults: errors
-    that would stop training (the first thousand of num_faults). num_matching: number of records that match
+    that would stop training (the first thousand of num_faults). num_matching: how many records match
     `record` and `only`. unit: unit of lengths, "tokens", or "bytes" if no model was given.
     """
 

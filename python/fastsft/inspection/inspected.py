@@ -46,7 +46,7 @@ class Part:
 class Remark:
     """Reason why a record or a message was dropped, fixed or noted.
 
-    message: the number of the message; -1 if the reason is about the record.
+    message: the message's number; -1 if the reason is about the record.
     """
 
     name: str
@@ -185,7 +185,7 @@ class InspectedData:
 
     @property
     def num_padding(self) -> int:
-        """Number of padding tokens with which FastChat fills rows up to the limit."""
+        """How many padding tokens FastChat needs to fill rows up to the limit."""
         return self.num_rows * self.width - int(self.report.num_tokens)
 
     @cached_property

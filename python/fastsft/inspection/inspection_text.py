@@ -28,7 +28,7 @@ def inspection_text(
     """Return the records and the summary as text.
 
     colour: True to mark targets by colours instead of brackets. tokens: True to print each token on its own
-    line. width: number of columns to which lines are wrapped, except text of the data; None: no wrapping.
+    line. width: column count to which lines are wrapped, except text of the data; None: no wrapping.
     """
     parts = [record_text(record, colour=colour, tokens=tokens, width=width) for record in inspection.records]
     shown = f"{len(parts)} of {inspection.num_matching:,} matching records" if parts else "no record is shown"

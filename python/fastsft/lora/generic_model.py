@@ -231,9 +231,10 @@ def _linears(model: torch.nn.Module) -> list[str]:
 
 
 def convert_expert_adapters(adapter: AdapterDirectory, model: GenericCausalLM, targets: Targets) -> None:
-    """Join an adapter's tensors for single experts (transformers 4) to one tensor for all (transformers 5).
+    """Join an adapter's tensors per expert (as in transformers 4) into one for all experts (transformers 5).
 
-    The joined tensors are peft's. Source: set_peft_model_state_dict of peft.
+    peft joins them in the same way when it loads an adapter (set_peft_model_state_dict). Do nothing if the
+    tensors are joined already or cannot be joined; AdapterDirectory.check reports separate tensors.
     """
     joined = [name for target in targets.adapters if target.experts for name in target.shapes()]
     if all(name in adapter.shapes for name in joined):

@@ -43,7 +43,7 @@ class Attends(Protocol):
 
 
 class Heads(NamedTuple):
-    """Number of query heads, number of key/value heads, head size, and sliding window (0: none)."""
+    """Query head count, key/value head count, head size, and sliding window (0: none)."""
 
     queries: int
     keys: int

@@ -273,7 +273,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         return list(_C.unit_layouts(json.dumps(self.engine_config())))
 
     def vocab_size(self) -> int:
-        """Return the number of rows of the embedding."""
+        """Return the embedding's row count."""
         return int(self.config.get("vocab_size", 0))
 
     def tied_names(self) -> list[str]:

@@ -30,7 +30,7 @@ BITS = {
     **dict.fromkeys(("F32", "I32"), 32), **dict.fromkeys(("F16", "BF16", "I16"), 16),
 }  # fmt: skip
 STORED_NAMES = {name: stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
-BLOCK = 1 << 22  # largest number of elements that `blocks` reads at a time
+BLOCK = 1 << 22  # most elements that `blocks` reads at a time
 # A unit's name, digest (None if unknown), size and tensors; for each tensor its name, shape and first element
 UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
 
@@ -51,7 +51,7 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """Element count of the tensor."""
+        """The tensor's element count."""
         return math.prod(self.shape)
 
 
@@ -207,7 +207,7 @@ def bits_of(tensor: torch.Tensor) -> memoryview:
 
 
 def extremes(parts: Iterable[torch.Tensor]) -> tuple[int, float]:
-    """Return the number of values in `parts` that are not finite, and the largest magnitude of the others."""
+    """Return how many values in `parts` are not finite, and the largest magnitude among the others."""
     bad, most = 0, 0.0
     for part in parts:
         finite = part.isfinite()

@@ -57,11 +57,10 @@ def library(device: torch.device) -> str:
 
 
 def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape) -> str:
-    """Measure GEMMs for micro-batches of up to `work.tokens` tokens, unless a checkpoint's are in use.
+    """Find the fastest cuBLASLt algorithms for micro-batches with up to `work.tokens` tokens. Collective.
 
-    Collective.
-
-    Each rank measures. Then all ranks use rank 0's algorithms. Return a notice.
+    Each rank measures, and all ranks then use rank 0's choice. Nothing is measured if all ranks already use a
+    checkpoint's algorithms. Return a notice for the user.
     """
     from fastsft import _C
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastsft.model.causal_lm import CausalLM
 
 FILES, VALUES = "files", "values"  # kinds of digests: of samples from a directory's tensors, or of all values
-_BLOCK, _BLOCKS = 4096, 4  # size of a sample in bytes, and number of evenly spread samples in a tensor
+_BLOCK, _BLOCKS = 4096, 4  # sample size in bytes, and how many evenly spread samples a tensor has
 _MODULE = "module"  # attribute of a model that holds its module in memory
 
 

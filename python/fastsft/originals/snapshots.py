@@ -36,7 +36,7 @@ class WatchedNames:
         self.add_size(vars(owner))
 
     def add_size(self, content: Sized) -> None:
-        """Watch the number of items in a collection."""
+        """Watch the item count in a collection."""
         self._sizes.append((content, len(content)))
 
     def changed(self) -> bool:

@@ -1,1 +1,1 @@
-"""Plans a run before its first step: number of steps, memory, and predicted speed."""
+"""Plans a run before its first step: step count, memory, and predicted speed."""

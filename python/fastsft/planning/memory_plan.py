@@ -60,7 +60,7 @@ class EngineSettings:
     """Settings that a rank's memory use depends on.
 
     config_json: the model configuration. threads: CPU threads of the engine.
-    node_size: number of ranks that a hybrid strategy shards over; 0: all ranks.
+    node_size: how many ranks a hybrid strategy shards over; 0: all ranks.
     generic: layout and activation sizes of a generic model; None for a native model.
     adapters: the engine's AdapterOptions; None: the whole model is trained.
     gpu: data sheet of the GPU for which the speed of plans is compared; None: unknown.

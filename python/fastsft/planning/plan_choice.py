@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
 
-# Above this number of tokens per micro-batch, matrix products get no faster.
+# Above this token count per micro-batch, matrix products get no faster.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
 # Used if the time model makes no prediction. _RECOMPUTE_SHARE: time of recomputing, relative to the rest of
 # the step. _FIXED_TOKENS: number of tokens whose computation takes as long as a micro-batch's fixed work,

@@ -185,7 +185,7 @@ class EpochGroups:
         return min((step + 1) * self.args.gradient_accumulation_steps, self._micro_batches)
 
     def size_of(self, step: int) -> int:
-        """Return the number of transformers' micro-batches in `step`; an epoch's last step may have fewer."""
+        """Return transformers' micro-batch count in `step`; an epoch's last step may have fewer."""
         return self.done_after(step) - step * self.args.gradient_accumulation_steps
 
     def plan(self, step: int) -> _C.GroupPlan:

@@ -113,7 +113,7 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
 def _attention_seconds(rates: Rates, recomputed: float, *, newer: bool) -> float:
     """Return the time of attention, relative to a forward pass at the data sheet's FLOP/s.
 
-    recomputed: number of forward passes that backward recomputes.
+    recomputed: how many forward passes backward recomputes.
     """
     if newer:
         return (1 + recomputed) / rates.newer_attention_forward + 2.5 / rates.newer_attention_backward
@@ -149,7 +149,7 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
 class _Recomputed(NamedTuple):
     """Work per token that backward recomputes.
 
-    products: FLOPs of GEMMs. attention: number of attention forward passes. elementwise: bytes of memory
+    products: FLOPs of GEMMs. attention: how many attention forward passes run. elementwise: bytes of memory
     traffic.
     """
 

@@ -22,7 +22,7 @@ COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
 def ranks_to_start(
     words: Sequence[str], environ: Mapping[str, str] | None = None, args_file: Path | None = None
 ) -> int:
-    """Return the number of ranks to start; 1 if this process should train itself.
+    """Return how many ranks to start; 1 if this process should train itself.
 
     The number is FASTSFT_NUM_PROCESSES or, if that is not set, the GPU count. A build without CUDA and
     use_cpu (on the command line, in a --config file or in the .args file) count as one GPU, and so do `words`

@@ -44,7 +44,7 @@ class RollCall:
 
     where: host and port of the store. version: version of fastsft, which must be the same on all ranks.
     serves: True if this rank makes the store. refusals_s: seconds for which connections may be refused; None:
-    no limit. round: number of earlier rendezvous of this process, the same on all ranks. knock: connects to
+    no limit. round: how many earlier rendezvous this process had, the same on all ranks. knock: connects to
     the store as a client within seconds. A rank that cannot make the store calls it to find out whether
     another process with the same rank already serves a store. restarts: True if a launcher may restart ranks.
     """

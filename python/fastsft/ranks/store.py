@@ -98,7 +98,7 @@ def meeting_store(rank: int, world_size: int, timeout: timedelta, *, here: bool)
 
 
 def _of_attempt(store: Store) -> Store:
-    """Prefix the keys with the number of torchrun's attempt, as torch's rendezvous does.
+    """Prefix the keys with torchrun's attempt number, as torch's rendezvous does.
 
     torchrun's store outlives a restart of the ranks, and restarted ranks must not read an earlier attempt's
     keys.
@@ -153,7 +153,7 @@ def _connection(default: Store, usual: timedelta) -> Store:
 
 
 def exchange_number(occasion: str) -> int:
-    """Return the number of earlier calls for `occasion` with this process group, for unique key names.
+    """Return how many earlier calls for `occasion` there were with this process group, for unique key names.
 
     All ranks must call this in the same order. Counts restart with each process group, so that a process that
     replaces a dead rank has the same numbers as the other ranks.

@@ -225,7 +225,7 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8) -> s
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: the number of rows with a value in [begin, end)."""
+    """A bar: how many rows have a value in [begin, end)."""
 
     begin: int
     end: int

@@ -28,7 +28,7 @@ def memory_table(plan: MemoryPlan, room: MemoryBudget | None = None) -> list[str
 
 
 def how_held(setting: EngineSettings) -> str:
-    """Return number of ranks, sharding strategy and precision as text."""
+    """Return rank count, sharding strategy and precision as text."""
     state = setting.state
     facts = [f"{setting.world_size} rank{'s' if setting.world_size > 1 else ''}"]
     if setting.world_size > 1:

@@ -23,7 +23,7 @@ class ReportedModel(Protocol):
         """The attention kernel on a GPU; None on a CPU, or if transformers computes attention."""
 
     def num_parameters(self) -> int:
-        """Return the number of all parameters."""
+        """Return the parameter count."""
 
     def conversation_cost(self) -> tuple[float, ...]:
         """Return the linear and quadratic FLOPs per conversation token, as _C.conversation_cost does."""

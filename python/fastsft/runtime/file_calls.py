@@ -89,7 +89,7 @@ def _way_out(number: int | None, path: str | os.PathLike[str]) -> str:
 
 
 def _free_space(path: str | os.PathLike[str]) -> str:
-    """Return a phrase with the number of free bytes in `path`'s nearest existing parent; "" if unknown."""
+    """Return a phrase with the free bytes in `path`'s nearest existing parent; "" if unknown."""
     with contextlib.suppress(OSError):  # the working directory may have been removed
         for folder in Path(path).absolute().parents:
             if folder.is_dir():

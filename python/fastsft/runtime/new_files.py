@@ -55,7 +55,7 @@ class NewFile:
         return len(part)
 
     def write_at(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` at byte `offset`, and return the number of bytes."""
+        """Write all of `data` at byte `offset`, and return the byte count."""
         left = memoryview(data).cast("B")
         size = len(left)
         while len(left):

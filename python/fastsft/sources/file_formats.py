@@ -49,7 +49,7 @@ def tell_rest(path: str, names: Iterable[str]) -> None:
 class ExpansionLimit:
     """The limit of a file's unpacked size: MOST_RATIO times the packed size, but at least ALWAYS_ALLOWED.
 
-    packed: returns the number of packed bytes that have been read so far.
+    packed: returns how many packed bytes have been read so far.
     """
 
     def __init__(self, name: str, packed: Callable[[], int]) -> None:

@@ -87,9 +87,10 @@ def _content_of(part: object) -> tuple[object, ...]:
 
 
 def _special_tokens(tokenizer: object) -> str:
-    """Return the texts of the special tokens.
+    """Return the special tokens as a text, in which changes show.
 
-    Ids are avoided if possible, because the look-up of a missing token's id may never end.
+    The text has the map of the tokens' texts, or the ids if the tokenizer has no map. Ids are the second
+    choice, because looking up the id of a missing token may recurse without end.
     """
     texts = getattr(tokenizer, "_special_tokens_map", None)
     return repr([getattr(tokenizer, name, None) for name in _IDS] if texts is None else texts)

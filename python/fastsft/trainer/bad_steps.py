@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.arguments import TrainingArguments
 
-_WINDOW = 32  # number of recent losses in the mean against which a loss is compared
-_LEAST = 8  # number of losses that must be known before a loss can count as a spike
+_WINDOW = 32  # recent losses in the mean against which a loss is compared
+_LEAST = 8  # losses that must be known before a loss can count as a spike
 
 
 class RollBackError(Exception):

@@ -53,7 +53,7 @@ class StepRows(NamedTuple):
 class StepBatch(NamedTuple):
     """One optimizer step: the rows, the micro-batch count, and the position in the run.
 
-    epoch_after: number of epochs that are done after the step, as a fraction such as 1.25. ends_epoch: True
+    epoch_after: epochs that are done after the step, as a fraction such as 1.25. ends_epoch: True
     for the last step of an epoch.
     """
 
@@ -74,7 +74,7 @@ class Batches:
         self._foreign: ForeignStates | None = None
         self._source: _C.StepSource | None = None
         self._is_restored = False  # True from `begin` with random states until the first epoch is opened
-        self.tokens_read: float | None = None  # token count of the run, for include_tokens_per_second
+        self.tokens_read: float | None = None  # the run's token count, for include_tokens_per_second
 
     def open_reader(self) -> None:
         """Open a reader of train_dataset if its rows are not native.
@@ -229,7 +229,8 @@ class NativeEpoch:
 
     def take(self, step: int) -> StepRows:
         """Return the rows of `step`. ValueError if a script has changed the data set meanwhile."""
-        if not self._args.dataloader_num_workers:  # worker processes would read their own copy
+        # With workers, transformers' loader would read the workers' own copy, which shows no changes.
+        if not self._args.dataloader_num_workers:
             self._rows.take(self._read_by(step))
         plan, length = self.groups.plan(step), self._rows.padded_length
         is_counted = self._args.include_num_input_tokens_seen != "no"
@@ -331,7 +332,7 @@ class EarlierDraws:
                 _draw_order(size)
 
     def _evaluations(self) -> Iterator[tuple[int, int]]:
-        """Yield the step and the row count of each logged evaluation."""
+        """Yield the step and the row count for each logged evaluation."""
         given = self._setup.eval_dataset
         for entry in self._state.log_history:
             for key in entry:

@@ -68,7 +68,7 @@ class PaddedRows(Protocol):
 class Predictor:
     """The computation of an evaluation's predictions. Each call of `step` predicts one batch.
 
-    batches: source of this rank's batches. num_rows: row count of the data set; further rows, which only fill
+    batches: source of this rank's batches. num_rows: the data set's row count; further rows, which only fill
     up the last batch, are cut off. hook: function for the logits of each batch of this rank, or None. dtype:
     dtype of the logits. find_packed: as in `evaluation_loss`.
     """
@@ -286,7 +286,7 @@ def head_of(arrays: Nested, rows: int) -> Nested:
 def joined(batches: Sequence[Nested]) -> Nested:
     """Concatenate `batches` along the rows, after filling dimension 1 with -100 to the largest size.
 
-    ValueError if the batches differ in structure, in number of dimensions, or in a size after dimension 1.
+    ValueError if the batches differ in structure, in dimension count, or in a size after dimension 1.
     """
     return _each(joined_arrays, batches)
 
@@ -310,7 +310,7 @@ def _each(merge: Callable[[Sequence[Array]], Array], batches: Sequence[Any]) -> 
 def joined_arrays(arrays: Sequence[Array]) -> Array:
     """Concatenate arrays along the rows, after filling dimension 1 with -100 to the largest size.
 
-    ValueError if the arrays differ in number of dimensions, or in a size after dimension 1.
+    ValueError if the arrays differ in dimension count, or in a size after dimension 1.
     """
     first = arrays[0]
     if any(array.ndim != first.ndim or array.shape[2:] != first.shape[2:] for array in arrays):

@@ -132,7 +132,7 @@ class RowReader:
 class EvaluationRows(TokenRows):
     """Rows of an evaluation, ordered by micro-batch and then rank. Further rows fill up the last batches.
 
-    num_samples: row count of the data set. own: the batches of this rank.
+    num_samples: the data set's row count. own: this rank's batches.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class EvaluationRows(TokenRows):
 
     @property
     def num_samples(self) -> int:
-        """Row count of the data set. Its rows come first; rows after them only fill up batches."""
+        """The data set's row count. Its rows come first; rows after them only fill up batches."""
         return self._num_samples
 
     def padded_batch(self, step: int) -> PaddedBatch:

@@ -77,7 +77,7 @@ class Run:
         self._refused_stop = refused_stop
         self.checkpoints = Checkpoints(self, events, progress, keep_paths)
         self.counter, self.start_time = TokenCounter(args), time.monotonic()
-        self.first_step = 0  # number of steps that were already done when this process began
+        self.first_step = 0  # steps that were already done when this process began
         self.resumed_states: dict[str, Any] | None = None
         self.foreign_states: ForeignStates | None = None
 

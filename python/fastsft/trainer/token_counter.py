@@ -63,7 +63,7 @@ def rate_of_run(
 
 
 def count_tokens(args: TrainingArguments, reader: BatchReader, max_steps: int) -> float:
-    """Return the number of tokens, with padding, that a run will read on all ranks. Collective.
+    """Return how many tokens, with padding, a run will read on all ranks. Collective.
 
     As in transformers, the data are read for this count. One epoch is read, and its count is multiplied by
     the number of epochs. With --max_steps, only the first batch is read, and its count is multiplied by the

@@ -278,6 +278,6 @@ _MOST_LISTED = 5
 
 
 def some(texts: Sequence[str], between: str = ", ") -> str:
-    """Join the first five of `texts`, and mention the number of further texts."""
+    """Join the first five of `texts`, and mention how many further texts there are."""
     more = len(texts) - _MOST_LISTED
     return between.join(texts[:_MOST_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

@@ -27,7 +27,7 @@ class SyncPlan:
 
         given = [(name, str(dtype), [int(size) for size in shape]) for name, dtype, shape in tensors]
         self.native = _C.SyncPlan(given, sorted((tied or {}).items()))
-        # Kept, because each access to `native.tensors` builds a new list of all tensors.
+        # Kept, because each access to `native.tensors` builds a new list with all tensors.
         self.tensors: list[tuple[str, str, list[int]]] = self.native.tensors
         self._cuts: dict[tuple[str, int], list[_C.SyncBucket]] = {}
 

@@ -30,7 +30,7 @@ _FIRST_CONNECT_S = 5.0  # doubled with each try, because machines may be busy, a
 _LEAST_CONNECT_S = 1.0
 _LONGEST_REASON = 500
 _SLACK_S = 5.0  # lets the backend's own error, which is more useful, come first
-_TRIES = 3  # number of tries with all members present; further tries would fail, too
+_TRIES = 3  # most tries with all members present; further tries would fail, too
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.001, 0.05
 
 

@@ -113,7 +113,11 @@ class Slot:
 
 
 class SaveQueue:
-    """Two slots for saves. The second slot is used only with `replace_pending`."""
+    """The saves of an engine: one that runs, and one that may wait behind it.
+
+    Only fsdp_save_state_dict(replace_pending=True) lets a save wait. Each save has a slot with its own host
+    buffers.
+    """
 
     def __init__(self) -> None:
         # The older save's slot comes first.

@@ -102,7 +102,7 @@ def load_foreign(trainer: SavedRun, directory: str | Path, saved: dict[str, Any]
 
 
 def _check_progress(trainer: SavedRun, state: dict[str, Any], directory: str | Path) -> None:
-    """Raise ValueError if the saved epoch and step show that epochs had another number of steps."""
+    """Raise ValueError if the saved epoch and step show that epochs had another step count."""
     saved, step, plan = state.get("epoch"), state["global_step"], trainer.plan
     if saved is None:
         return

@@ -55,7 +55,7 @@ class OptimizerFile:
         return settings_of(self._groups[0]) if self._groups else {}
 
     def step(self) -> int:
-        """Return the number of updates so far. ValueError if the number differs between parameters."""
+        """Return how many updates there were. ValueError if the number differs between parameters."""
         return common_step(self._path, {name: entry["step"] for name, entry in self._by_name.items()})
 
     def tensors(self, moment: str) -> Iterator[tuple[str, torch.Tensor]]:
@@ -122,7 +122,7 @@ def settings_of(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def common_step(path: Path, steps: Mapping[str, Any]) -> int:
-    """Return the common number of updates. ValueError if parameters have different numbers."""
+    """Return the common update count. ValueError if parameters have different numbers."""
     counts = {name: _count(value) for name, value in steps.items()}
     different = sorted({count for count in counts.values() if count is not None})
     if len(different) != 1 or None in counts.values():

@@ -30,7 +30,7 @@ class Difference:
 class Comparison:
     """Result of comparing two directories.
 
-    equal: number of tensors with equal values, whatever their dtypes. missing: tensors in only one directory.
+    equal: how many tensors have equal values, whatever their dtypes. missing: tensors in only one directory.
     """
 
     equal: int

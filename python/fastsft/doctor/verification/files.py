@@ -114,6 +114,6 @@ def _faults(path: Path) -> Iterator[str]:
 
 
 def named(names: list[str]) -> str:
-    """Return the first few names, each on a line, and the number of further names."""
+    """Return the first few names, each on a line, and how many further names there are."""
     more = len(names) - _MOST_NAMED
     return "\n".join(names[:_MOST_NAMED]) + (f"\nand {more} more" if more > 0 else "")

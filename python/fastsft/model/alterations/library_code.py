@@ -1,6 +1,6 @@
 """Compares the library code that a model's forward pass calls by name with the library's source files.
 
-The names are read from code objects, so that no list of functions must be updated for new releases.
+The names are read from code objects, so that no function list must be updated for new releases.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Block:
         self._forward = module.forward
         self.recompute = False
         self._units: _C.UnitAccess | None = None
-        self._open = 0  # number of calls whose backward has not finished
+        self._open = 0  # how many calls have not finished backward
         self._is_reduced = False
         module.forward = self._call
 

@@ -76,7 +76,10 @@ class GenericCausalLM(GenericBase):
         return model
 
     def _keep_rest(self, engine: _C.Engine) -> None:
-        """Make saves include the directory's tensors that the engine does not hold."""
+        """Make saves copy the directory's tensors that the model does not have, and its integer buffers.
+
+        Print which tensors are copied (`carried`) and which are left out. With adapters, none are copied.
+        """
         self._tell_rest()
         if self.adapter_bytes() is None:
             carry_from_files(engine, self._files, [entry.name for entry in self.carried()])

@@ -33,7 +33,7 @@ class GenericModel:
     device: for weights and batches.
     recompute: True to compute layers again in backward.
     packs: True if a micro-batch is one row (packing.py), False if it consists of padded rows.
-    rank: number of this rank, so that ranks draw different numbers for dropout.
+    rank: this rank's number, so that ranks draw different numbers for dropout.
     unreached: parameters without gradients, to which weight decay does not apply.
     """
 

@@ -159,7 +159,7 @@ class _Reader(ast.NodeVisitor):
 
     reads: list[_Read] = field(default_factory=list)
     _lengths: set[str] = field(default_factory=set)
-    _skipped: int = 0  # number of enclosing branches for an argument in _GIVEN that is None
+    _skipped: int = 0  # enclosing branches for an argument in _GIVEN that is None
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Record variables that hold lengths.

@@ -38,7 +38,7 @@ _CAUSAL = 2e-5
 _RANGES = (torch.arange, torch.cumsum, torch.Tensor.cumsum)
 _STRIDE = 10_007  # larger than any size in a configuration
 _LENGTH, _MASKED = 9, 2
-_TOKENS_OF_STEP = 11  # target count of the step; larger than that of the micro-batch
+_TOKENS_OF_STEP = 11  # the step's target count; larger than the micro-batch's
 _LOSS_TOLERANCE = 2e-5
 _APART = 2e-4  # relative to the largest logit; logits at different positions differ by more
 

@@ -165,7 +165,7 @@ def _shapes(model: PreTrainedModel) -> _Shapes:
 
 
 def layers_with_all_kinds(model: PreTrainedModel) -> int:
-    """Return the smallest count of first layers that include every layer kind; at least 8, at most all."""
+    """Return how many first layers include every layer kind; at least 8, at most all."""
     count = _count(model)
     if count is None:
         return _FEWEST_LAYERS

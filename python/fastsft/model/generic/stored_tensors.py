@@ -45,7 +45,7 @@ class FileTensor:
 
     @property
     def numel(self) -> int:
-        """Element count of the tensor."""
+        """The tensor's element count."""
         return math.prod(self.shape)
 
     def part_of(self, parameter: torch.Tensor) -> torch.Tensor:

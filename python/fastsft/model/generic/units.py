@@ -47,14 +47,14 @@ class ParameterInfo:
 
     @property
     def numel(self) -> int:
-        """Element count of the parameter."""
+        """The parameter's element count."""
         return math.prod(self.shape)
 
     @property
     def tensors(self) -> list[FileTensor]:
-        """The tensors in `stored` that begin with this parameter.
+        """The tensors in `stored`, except fused tensors in which another parameter comes first.
 
-        The others are listed with an earlier parameter.
+        Thus each file tensor is listed with exactly one parameter, the first that it holds.
         """
         return [tensor for tensor in self.stored if not tensor.within]
 

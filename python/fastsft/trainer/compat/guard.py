@@ -152,7 +152,10 @@ class _RunChecks:
         return event in WITH_GRADIENTS and any(is_own(item, event) for item in self._events.callbacks)
 
     def after(self, event: str) -> None:
-        """Raise ValueError for changes that cannot be followed while train() runs."""
+        """Raise ValueError if callbacks of `event` made a change that the running train() cannot take over.
+
+        After on_step_begin, also set the training mode and load weights that a callback has written.
+        """
         if event in _AFTER_THE_STEPS:
             return
         trainer, model = self._trainer, self._setup.model

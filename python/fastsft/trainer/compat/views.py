@@ -143,7 +143,7 @@ class EvaluationLoaderView(ReadOnly):
         return rows.source
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank."""
+        """Return this rank's batch count."""
         rows, args = self._run.evaluator.evaluated_rows, self._run.setup.args
         assert rows is not None  # there is a view during an evaluation
         return int(_C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size))
@@ -173,11 +173,11 @@ class LoaderView(ReadOnly):
 
     @property
     def total_batch_size(self) -> int:
-        """Number of rows of one micro-batch, over all ranks."""
+        """Row count per micro-batch, over all ranks."""
         return int(self._run.setup.args.train_batch_size * self._run.setup.args.world_size)
 
     def __len__(self) -> int:
-        """Return the number of micro-batches of this rank in an epoch."""
+        """Return this rank's micro-batch count per epoch."""
         return int(self._run.planner.plan.micro_batches)
 
     def __iter__(self) -> NoReturn:

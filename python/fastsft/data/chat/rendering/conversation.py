@@ -48,7 +48,7 @@ class Chat(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of characters in the contents and further fields."""
+        """The character count in the contents and further fields."""
         return sum(len(message["content"] or "") for message in self.messages) + sum(map(len, self.more))
 
     def first(self, count: int) -> Chat:

@@ -153,7 +153,10 @@ def tells_nothing(left: Any, right: Any) -> bool:
 
 
 def is_of_kinds(messages: Any, attribute: Any, *others: Any) -> bool:
-    """True if a filter selects messages by an attribute without marks, such as the role."""
+    """True if a filter selects messages by an attribute whose values have no marks, such as the role.
+
+    others: further arguments of the filter, which must not have marks either.
+    """
     if not isinstance(messages, list) or type(attribute) is not str or not attribute.isidentifier():
         return False
     if not all(isinstance(message, Mapping) and not is_closed(message) for message in messages):

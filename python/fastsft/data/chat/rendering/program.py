@@ -181,9 +181,10 @@ class Program:
         return [joined[1]], joined[0], ""
 
     def render_prompt(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
-        """Return the prompt for the last message, which stands for a reply to generate, like `render`.
+        """Return the prompt for a reply to generate, in the form that `render` returns.
 
-        For a template without generation prompts, the prompt is the text up to the reply.
+        The last message stands for the reply, and its text is not part of the prompt. If the template has no
+        generation prompt, the prompt is the text before the reply.
         """
         chat = self._asked(system, messages[:-1], tools)
         text = self._written(chat, prompt=True).text

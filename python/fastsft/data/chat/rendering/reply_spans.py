@@ -87,7 +87,7 @@ class Fault(NamedTuple):
     needs_row: bool = False
 
 
-Found = dict[int, Reply | Fault]  # by message number of the reply
+Found = dict[int, Reply | Fault]  # by the reply's message number
 Render = Callable[[Chat, bool], Written]  # arguments: the chat, and True to add a generation prompt
 
 
@@ -263,7 +263,11 @@ def kept_length(prompt: str, text: str) -> int:
 
 
 def _kept_leads(lead: str) -> list[str]:
-    """Return the parts of a generation prompt that may precede a reply: all of it, or up to thoughts."""
+    """Return the beginnings of a generation prompt that may precede a reply, the longest first.
+
+    They are the whole prompt, and the prompt cut before each tag that a word for thoughts follows
+    (`_THOUGHTS`). Blank beginnings are left out.
+    """
     starts = [tag.start() for tag in _TAG.finditer(lead) if _THOUGHTS.search(lead[tag.start() :])]
     return [kept for kept in (lead, *(lead[:start] for start in reversed(starts))) if kept.strip()]
 

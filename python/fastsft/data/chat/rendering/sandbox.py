@@ -148,7 +148,7 @@ class JsonTexts:
         self._known: dict[
             tuple[object, ...], tuple[object, str]
         ] = {}  # the values keep the objects alive, because keys contain object ids
-        self._size = 0  # the number of characters in all texts
+        self._size = 0  # characters in all texts
 
     def write(
         self, value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any
