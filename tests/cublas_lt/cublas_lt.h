@@ -1,5 +1,6 @@
 // A cuBLASLt for tests: the calls that csrc/ops/gemm makes, as strict as its pages, multiplied by
-// plain loops in another order than the CPU ops'. The program that links it says when a product runs.
+// plain loops in another order than the CPU ops'. The program that links it says when a product
+// runs.
 #pragma once
 
 #include <cublasLt.h>

@@ -41,9 +41,12 @@ def test_a_failing_device(ranks: int, data: Path, fake_device: FakeDevices, tmp_
 
 
 def test_a_killed_rank(data: Path, fake_device: FakeDevices, tmp_path: Path) -> None:  # noqa: F811
-    """The other rank leaves with status 3, and does not wait for the collective."""
+    """The other rank leaves with status 3 when the time of a step is over."""
     device = fake_device(devices=2, settings={"PATIENCE": 200})
-    flags = {**FLAGS, "data_path": data, "fsdp": "full_shard", "max_steps": 100000, "save_strategy": "no"}
+    flags = {
+        **FLAGS, "data_path": data, "fsdp": "full_shard", "max_steps": 100000, "save_strategy": "no",
+        "phase_timeouts": "step=5",
+    }  # fmt: skip
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     ranks = []
     for rank in range(2):

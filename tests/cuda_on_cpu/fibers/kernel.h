@@ -88,9 +88,8 @@ struct Launch<File, kKernel> {
                  Instance& made, const Config& how) { run_with(made, how, values); };
     }(std::index_sequence_for<Args...>());
   }
-  static inline Instance& instance =
-      enroll(reinterpret_cast<const void*>(kKernel), File::name, pretty(), typeid(Launch).name(),
-             &bind);
+  static inline Instance& instance = enroll(reinterpret_cast<const void*>(kKernel), File::name,
+                                            pretty(), typeid(Launch).name(), &bind);
 
   static void run_with(Instance& made, const Config& how, const std::tuple<Args...>& values) {
     auto body = [&] { std::apply(kKernel, values); };

@@ -67,7 +67,8 @@ at::Tensor heads(const at::Tensor& rows, int64_t at, int64_t n, int64_t repeat =
   return repeat == 1 ? wide.contiguous() : wide.repeat_interleave(repeat, 0);
 }
 
-Ranges ranges_of(std::initializer_list<at::Tensor> read, std::initializer_list<at::Tensor> written) {
+Ranges ranges_of(std::initializer_list<at::Tensor> read,
+                 std::initializer_list<at::Tensor> written) {
   Ranges ranges;
   for (const at::Tensor& each : read) ranges.push_back(range_of(each, false));
   for (const at::Tensor& each : written) ranges.push_back(range_of(each, true));

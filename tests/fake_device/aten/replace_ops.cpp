@@ -1,6 +1,6 @@
-// ATen's ops for CUDA tensors by the CPU's kernels, in the order of the current stream. Outputs have
-// the shapes that the op's meta kernel gives. An op without one, as those whose output shapes depend
-// on data, waits for the stream and runs at once.
+// ATen's ops for CUDA tensors by the CPU's kernels, in the order of the current stream. Outputs
+// have the shapes that the op's meta kernel gives. An op without one, as those whose output shapes
+// depend on data, waits for the stream and runs at once.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -126,7 +126,8 @@ class Call {
     return schema().name() + (overload.empty() ? "" : "." + overload);
   }
 
-  // Meta tensors for new results, and arguments `out` resized; nothing if the shapes depend on data.
+  // Meta tensors for new results, and arguments `out` resized; nothing if the shapes depend on
+  // data.
   std::optional<Stack> result_shapes() {
     if (!returns_new_ && schema().name().ends_with("_")) return Stack{};
     Stack meta;
@@ -149,8 +150,7 @@ class Call {
 
   Stack written_arguments() const {
     Stack results;
-    for (size_t i = 0; i < schema().returns().size(); ++i)
-      results.push_back(args_[written_.at(i)]);
+    for (size_t i = 0; i < schema().returns().size(); ++i) results.push_back(args_[written_.at(i)]);
     return results;
   }
 
@@ -246,8 +246,8 @@ struct Quiet : c10::WarningHandler {
 };
 
 void replace_ops() {
-  static auto* const library = new torch::Library(torch::Library::IMPL, "aten",
-                                                  c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  static auto* const library =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   static Quiet quiet;
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -258,8 +258,7 @@ void replace_ops() {
     if (kKept.contains(full) || full.starts_with("aten::set_.")) continue;
     const auto op = dispatcher.findSchema(name);
     if (!op || !has_cpu_kernel(*op) || returns_view(op->schema())) continue;
-    library->impl(full.substr(6).c_str(),
-                  torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+    library->impl(full.substr(6).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   }
   library->impl("copy_", &copy_);
   replace_flash_attention(*library);

@@ -31,7 +31,8 @@ inline Range writes(const void* data, size_t bytes) {
 // peers have not arrived.
 using Work = std::function<bool()>;
 
-// Appends an operation to `stream`. `flops`: floating-point operations of a product, for the counts.
+// Appends an operation to `stream`. `flops`: floating-point operations of a product, for the
+// counts.
 FAKE_DEVICE_API void enqueue(cudaStream_t stream, std::string name, Ranges ranges, Work work,
                              double flops = 0);
 FAKE_DEVICE_API void wait_stream(cudaStream_t stream);
@@ -47,7 +48,8 @@ FAKE_DEVICE_API void count_call(const std::string& name);
 FAKE_DEVICE_API bool is_device_memory(const void* pointer);
 FAKE_DEVICE_API bool is_pinned_memory(const void* pointer);
 
-// Starts a thread that runs queued operations while no host thread waits: other ranks wait for them.
+// Starts a thread that runs queued operations while no host thread waits: other ranks wait for
+// them.
 FAKE_DEVICE_API void run_in_background();
 
 struct Launch {

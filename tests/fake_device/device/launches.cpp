@@ -66,7 +66,8 @@ const Stub* find_stub(const void* address) {
   return &stub;
 }
 
-// "rms_norm_cuda|fastsft::cuda::(anonymous namespace)::forward<float>(...)" -> "rms_norm_cuda|forward<float>"
+// "rms_norm_cuda|fastsft::cuda::(anonymous namespace)::forward<float>(...)" ->
+// "rms_norm_cuda|forward<float>"
 std::string short_name(const std::string& name) {
   const size_t bar = name.find('|'), space = name.find("(anonymous namespace)::");
   const size_t begin = space == std::string::npos ? bar + 1 : space + 23;
@@ -167,7 +168,6 @@ EXPORTED cudaError_t cudaFuncSetAttribute(const void* address, cudaFuncAttribute
   const std::unique_lock lock(state().mutex);
   const Stub* stub = find_stub(address);
   const bool memory = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize;
-  const bool refused =
-      memory && stub && stub->kernel && !stub->kernel->allow_dynamic_memory(value);
+  const bool refused = memory && stub && stub->kernel && !stub->kernel->allow_dynamic_memory(value);
   return returned(refused ? cudaErrorInvalidValue : cudaSuccess);
 }

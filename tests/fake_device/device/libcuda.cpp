@@ -18,9 +18,9 @@ int cuDevicePrimaryCtxRetain(void** context, int) {
 // In libfake_device.so, which is loaded before this library.
 void fake_device_wrong_driver_call(const char* name);
 
-#define NOT_IMPLEMENTED(name)              \
-  int name() {                             \
-    fake_device_wrong_driver_call(#name);  \
+#define NOT_IMPLEMENTED(name)                  \
+  int name() {                                 \
+    fake_device_wrong_driver_call(#name);      \
     return 801; /* CUDA_ERROR_NOT_SUPPORTED */ \
   }
 NOT_IMPLEMENTED(cuFuncGetAttribute)

@@ -4,10 +4,10 @@
 
 using namespace fake_device;
 
-#define NOT_IMPLEMENTED(name, ...)                              \
-  EXPORTED cudaError_t name(__VA_ARGS__) {                      \
-    report_wrong_call(#name " is not implemented");             \
-    return returned(cudaErrorNotSupported);                     \
+#define NOT_IMPLEMENTED(name, ...)                  \
+  EXPORTED cudaError_t name(__VA_ARGS__) {          \
+    report_wrong_call(#name " is not implemented"); \
+    return returned(cudaErrorNotSupported);         \
   }
 
 NOT_IMPLEMENTED(cudaDeviceGetDefaultMemPool, cudaMemPool_t*, int)

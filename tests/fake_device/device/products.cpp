@@ -42,8 +42,8 @@ cublasStatus_t run(const Product& product, cudaStream_t stream) {
   add_ranges(ranges, product.a, product.a_layout, false);
   add_ranges(ranges, product.b, product.b_layout, false);
   if (product.beta != 0) add_ranges(ranges, product.c, product.c_layout, false);
-  ranges.push_back(fake_device::writes(
-      product.workspace, std::max(product.workspace_bytes, kMinScratchBytes)));
+  ranges.push_back(
+      fake_device::writes(product.workspace, std::max(product.workspace_bytes, kMinScratchBytes)));
   add_ranges(ranges, product.d, product.d_layout, true);
   const std::string shape = std::to_string(product.d_layout.rows) + "x" +
                             std::to_string(product.d_layout.columns) + "x" +

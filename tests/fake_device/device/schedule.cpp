@@ -200,7 +200,8 @@ void run_until(std::unique_lock<std::recursive_mutex>& lock, Stream& stream, uin
     }
     const auto patience = std::chrono::seconds(s.patience_seconds);
     if (!s.in_background || Clock::now() - idle_since > patience) {
-      std::fprintf(stderr, "fake device: stream %d never reaches operation %lu\n", stream.id, serial);
+      std::fprintf(stderr, "fake device: stream %d never reaches operation %lu\n", stream.id,
+                   serial);
       print_queues();
       std::abort();
     }

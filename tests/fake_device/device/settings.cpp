@@ -35,7 +35,8 @@ Schedule schedule_named(const std::string& name) {
 // FAKE_DEVICE_LIMIT_MIB   what cudaMalloc grants, whatever cudaMemGetInfo says; default: all
 // FAKE_DEVICE_POISON      0: do not fill new memory with NaN
 // FAKE_DEVICE_FAIL_AT     number of the operation that fails as an illegal access would
-// FAKE_DEVICE_PATIENCE    seconds that the host waits for the collectives of other ranks; default 60
+// FAKE_DEVICE_PATIENCE    seconds that the host waits for the collectives of other ranks; default
+// 60
 State::State()
     : schedule(schedule_named(setting("FAKE_DEVICE_SCHEDULE", "eager"))),
       random(static_cast<unsigned>(number("FAKE_DEVICE_SEED", "1"))),

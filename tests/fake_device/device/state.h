@@ -100,7 +100,8 @@ void join(VectorClock& clock, const VectorClock& other);
 void check_for_races(const Operation& operation, const Ranges& ranges);
 void forget_accesses(const void* data, size_t bytes);
 
-// left_out.cpp: whether this call's place in the product is the one that FAKE_DEVICE_LEAVE_OUT names.
+// left_out.cpp: whether this call's place in the product is the one that FAKE_DEVICE_LEAVE_OUT
+// names.
 bool is_left_out(const char* call);
 
 // counts.cpp

@@ -44,9 +44,8 @@ std::string unique_name(const Instance& instance) {
 
 void add_kernel(Instance& instance) {
   const auto bind = [&instance](const fake_device::Launch& how, void** args) -> fake_device::Work {
-    const Config config{{how.grid.x, how.grid.y, how.grid.z},
-                        {how.block.x, how.block.y, how.block.z},
-                        how.shared};
+    const Config config{
+        {how.grid.x, how.grid.y, how.grid.z}, {how.block.x, how.block.y, how.block.z}, how.shared};
     return [&instance, config, run = instance.bind(args)] {
       run(instance, config);
       const std::string reports = take_reports();

@@ -61,7 +61,8 @@ void end_trace() {
   for (const auto& [number, page] : pages) {
     const uintptr_t begin = number * kPage;
     const auto* pointer = reinterpret_cast<const void*>(begin);
-    if (!fake_device::is_device_memory(pointer) && !fake_device::is_pinned_memory(pointer)) continue;
+    if (!fake_device::is_device_memory(pointer) && !fake_device::is_pinned_memory(pointer))
+      continue;
     add_ranges(ranges, begin, page->read, false);
     add_ranges(ranges, begin, page->written, true);
   }

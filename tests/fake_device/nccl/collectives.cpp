@@ -76,7 +76,8 @@ class Collective {
     auto* out = static_cast<char*>(request_.recv);
     switch (header.transfer) {
       case Transfer::kAllGather:
-        for (size_t r = 0; r < sent.size(); ++r) std::memcpy(out + r * bytes, sent[r].data(), bytes);
+        for (size_t r = 0; r < sent.size(); ++r)
+          std::memcpy(out + r * bytes, sent[r].data(), bytes);
         return;
       case Transfer::kAllToAll:
         for (size_t r = 0; r < sent.size(); ++r)
@@ -148,8 +149,8 @@ class Messages {
     const std::vector<char> data = read_file(message.path, theirs);
     const Header& ours = message.request.header;
     if (theirs.count != ours.count || theirs.type != ours.type) {
-      throw std::runtime_error("ncclRecv of " + std::to_string(ours.count) + " elements, ncclSend of " +
-                               std::to_string(theirs.count));
+      throw std::runtime_error("ncclRecv of " + std::to_string(ours.count) +
+                               " elements, ncclSend of " + std::to_string(theirs.count));
     }
     std::memcpy(message.request.recv, data.data(), data.size());
     fs::remove(message.path);

@@ -1,4 +1,5 @@
-// Collectives and messages between the processes of one machine, through files of /dev/shm. Each is
+// Collectives and messages between the processes of one machine, through files of
+// FAKE_DEVICE_REPORT, or else of /dev/shm. Each is
 // an operation of its stream: the stream stops until all peers have come, other streams go on.
 #pragma once
 
@@ -15,8 +16,8 @@
 struct ncclComm {
   std::filesystem::path folder;
   int rank = 0, size = 1, device = 0;
-  uint64_t started = 0, finished = 0;             // collectives
-  std::map<std::pair<int, int>, uint64_t> sent;   // messages, by sender and receiver
+  uint64_t started = 0, finished = 0;            // collectives
+  std::map<std::pair<int, int>, uint64_t> sent;  // messages, by sender and receiver
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
 };
 

@@ -15,9 +15,7 @@ uint16_t to_bfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 float from_half(uint16_t bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
-uint16_t to_half(float value) {
-  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
-}
+uint16_t to_half(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
 
 template <typename T>
 T combined(T x, T y, ncclRedOp_t op) {
