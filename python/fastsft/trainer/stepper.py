@@ -166,7 +166,7 @@ class Stepper:
         """
         clipped = bool(self._setup.args.max_grad_norm)
         try:
-            for result in self._setup.engine.take_results(all=all):
+            for result in self._take_results(all=all):
                 step, rate, limit, has_targets = self._in_flight.popleft()
                 if self.loss_scale.absorbs(step, result, limit) or self.bad_steps.judge(step, result, limit):
                     norm = result.grad_norm if clipped else None
@@ -178,8 +178,13 @@ class Stepper:
 
     def discard_results(self) -> None:
         """Wait for the steps in flight and drop their results, before a roll-back."""
-        self._setup.engine.take_results(all=True)
+        self._take_results(all=True)
         self._in_flight.clear()
+
+    def _take_results(self, *, all: bool) -> list[_C.StepResult]:
+        """Return the results of finished steps. On a GPU the host waits here for other ranks."""
+        with deadline(self._setup.args, self.phase()):
+            return self._setup.engine.take_results(all=all)
 
     def rolled_back(self, steps: list[int]) -> None:
         """Skip `steps` from now on. Called after the checkpoint of an earlier step was loaded."""
