@@ -18,6 +18,7 @@ from fastsft.trainer.row_notices import RowNotices, finds_packed, tell_differenc
 from fastsft.trainer.schedule import PlateauSchedule, Schedule, schedule_of
 
 if TYPE_CHECKING:
+    from fastsft import _C
     from fastsft.arguments import TrainingArguments
     from fastsft.callbacks.state import TrainerState
     from fastsft.trainer.batches import StepBatch
