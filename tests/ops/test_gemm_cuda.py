@@ -9,7 +9,7 @@ import reference
 from device_ops import OpDevice
 from tolerances import assert_close
 
-# On the CPU cuBLASLt is one of the tests' own (tests/cuda_on_cpu/glue/cublas_lt.cpp): what runs of ours is
+# On the CPU cuBLASLt is one of the tests' own (tests/cublas_lt): what runs of ours is
 # how products are described to it, and which algorithm is taken.
 DTYPES = [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16)]
 both_ways = pytest.mark.parametrize(

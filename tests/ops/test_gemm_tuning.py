@@ -1,7 +1,7 @@
 """Products that were measured run by the fastest algorithm, sizes near theirs and resumed runs as well.
 
 cuBLASLt is one of the tests' own, whose algorithms differ in bits and take the times that a test says
-(tests/cuda_on_cpu/glue/cublas_lt.cpp).
+(tests/cublas_lt).
 """
 
 from __future__ import annotations
