@@ -104,7 +104,8 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
     }
     text.update(changes)
     headers = translated_headers(text)
-    inputs = digest_of([*(CSRC / "ops").rglob("*.h"), *(CSRC / "core").rglob("*.h"), *HERE.rglob("*.h")])
+    own = [*HERE.rglob("*.h"), *CUBLAS_LT.glob("*.h")]
+    inputs = digest_of([*(CSRC / "ops").rglob("*.h"), *(CSRC / "core").rglob("*.h"), *own])
     cpp = digest_of([*(CSRC / "ops").rglob("*.cpp"), *(CSRC / "core").rglob("*.cpp")])
     include = ("-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(HERE.parent), "-I", str(CSRC))
     yield Unit("glue.cpp", glue(text), (*COMMON, "-O0", "-g0", *torch_flags(), *include), inputs + cpp)
@@ -120,8 +121,8 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
     for path in sorted((HERE / "fibers").glob("*.cpp")):
         yield Unit(path.name, path.read_text(), (*COMMON, *FIBERS[kind], *include), inputs)
     for path in sorted(CUBLAS_LT.glob("*.cpp")):
-        flags = (*COMMON, "-O3", "-I", str(HERE / "shim"), "-I", str(CUBLAS_LT.parent))
-        yield Unit(path.name, path.read_text(), flags, digest_of([*CUBLAS_LT.glob("*.h")]))
+        flags = (*COMMON, "-O3", "-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(HERE.parent))
+        yield Unit(path.name, path.read_text(), flags, inputs)
 
 
 def with_headers(kernels: str) -> str:
