@@ -1,6 +1,8 @@
 """Leave out each wait of the product in turn, and print what notices: a table for docs/gpu.md.
 
-usage: python -m fake_device.mutations   (in tests; some minutes)
+usage: python -m fake_device.mutations [CASE ...]   (in tests; minutes each)
+
+CASE: of test_engine_steps.STRATEGIES; default: all.
 
 A wait is a place in the extension that calls cudaStreamWaitEvent, cudaEventSynchronize, cudaStreamSynchronize
 or cudaDeviceSynchronize. "races": two operations touched the same bytes, and nothing ordered them. "values":
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -68,10 +71,11 @@ def noticed(place: str, cases: Cases, expected: Any, folder: Path, ranks: int) -
     return found
 
 
-def rows() -> Iterator[tuple[str, str]]:
-    table, seen = symbols(), {}
-    for name, case in STRATEGIES.items():
-        cases, ranks = {name: case}, RANKS[name]
+def rows(names: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield each case, each of its waits, and what notices that the wait is missing."""
+    table = symbols()
+    for name in names:
+        cases, ranks = {name: STRATEGIES[name]}, RANKS[name]
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
             words = json.dumps(cases)
@@ -80,13 +84,10 @@ def rows() -> Iterator[tuple[str, str]]:
             run_program(whole, "engine_steps", "cuda", made, words, ranks=ranks)
             for place in sorted(places(whole)):
                 found = noticed(place, cases, expected, folder, ranks)
-                seen.setdefault(name_of(place, table), {})[name] = found
-    for place, runs in sorted(seen.items()):
-        by = sorted(set().union(*runs.values()))
-        yield place, ", ".join(by) if by else f"nothing in {', '.join(runs)}"
+                yield name, name_of(place, table), ", ".join(sorted(found)) or "nothing"
 
 
 if __name__ == "__main__":
-    print("| wait | noticed by |\n|---|---|")
-    for place, by in rows():
-        print(f"| {place} | {by} |", flush=True)
+    print("| case | wait | noticed by |\n|---|---|---|")
+    for row in rows(sys.argv[1:] or list(STRATEGIES)):
+        print(f"| {' | '.join(row)} |", flush=True)
