@@ -31,12 +31,12 @@ RANKS = {name: 4 if case["node_size"] else 2 for name, case in STRATEGIES.items(
 
 
 def symbols() -> list[tuple[int, str]]:
-    """Return the extension's functions with their offsets, in order."""
+    """Return the offsets and names of the functions in the extension, which must not be stripped."""
     lines = subprocess.run(
-        ["nm", "-DC", "--defined-only", str(_C.__file__)], capture_output=True, text=True, check=True
+        ["nm", "-C", "--defined-only", str(_C.__file__)], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     found = (line.split(maxsplit=2) for line in lines)
-    return sorted((int(at, 16), name) for at, kind, name in found if kind in "tTwW")
+    return sorted((int(at, 16), name) for at, kind, name in found if kind in "tTwW" and "fastsft" in name)
 
 
 def name_of(place: str, table: list[tuple[int, str]]) -> str:
