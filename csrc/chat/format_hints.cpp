@@ -134,7 +134,8 @@ bool is_of_kto(const FieldSketch& label, const FormatChoice& rest) {
   return is_boolean(label.kind) && (rest.name == "messages" || rest.name == "sharegpt");
 }
 
-// Describes the flag that reads the record anyway. `what`: what is learned then.
+// Names the flag with which the record can be read. `what`: the part of the record that is
+// learned with this flag.
 std::string name_way_out(const FormatChoice& rest, const char* what) {
   return concat("; --data_format ", rest.name, " learns ", what,
                 " (for one file of several: fastsft data convert --data_format ", rest.name, ")");

@@ -6,7 +6,7 @@
 
 namespace fastsft {
 
-// Error messages say what was expected, the actual value, the location, and a remedy.
+// An error message names the expected value, the actual value, the location and a remedy.
 //   user error     -> std::invalid_argument (ValueError in Python)
 //   machine error  -> std::runtime_error    (RuntimeError in Python)
 //   internal error -> std::logic_error      (RuntimeError that asks for a report)

@@ -12,8 +12,8 @@
 
 namespace fastsft {
 
-// Hyperparameters of one optimizer step, from the schedule and the flags. An optimizer ignores
-// those that it does not use.
+// Hyperparameters of one optimizer step, from the schedule and the flags. An optimizer
+// ignores the fields that it does not use.
 struct OptimizerOptions {
   double learning_rate = 5e-5;
   double beta1 = 0.9;

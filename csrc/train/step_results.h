@@ -24,8 +24,8 @@ class StepResults {
 
   // Enqueues a copy of `scalars` after all work enqueued so far.
   void push(const at::Tensor& scalars);
-  // Returns the results that are due, oldest first; with `all` also those of the newest steps.
-  // Blocks.
+  // Waits for the results that are due and returns them, oldest first. With `all`, also waits for
+  // the newest steps.
   std::vector<StepResult> take(bool all);
 
  private:

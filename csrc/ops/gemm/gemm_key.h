@@ -11,8 +11,8 @@
 namespace fastsft::cuda {
 
 // The properties of out = op(a) op(b) + beta * addend that determine which algorithms cuBLASLt can
-// run. Products with equal keys use the same algorithm. Sizes are those of the row-major matrices
-// in ops/gemm/gemm.h.
+// run. Products with equal keys use the same algorithm. m, n and k are the sizes of the
+// row-major matrices in ops/gemm/gemm.h.
 struct GemmKey {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldadd = 0, ldout = 0;

@@ -25,8 +25,8 @@ struct LinearCrossEntropyArgs {
   // Memory for a chunk of logits: uint8, any content, at least logits_workspace_bytes. If absent,
   // the op allocates.
   std::optional<at::Tensor> workspace = {};
-  // An adapter of the head: [tokens, r] and [V, r]; the gradients are like those of hidden and
-  // weight.
+  // An adapter of the head: [tokens, r] and [V, r]. The gradients have the dtypes of grad_hidden
+  // and grad_weight.
   std::optional<at::Tensor> low_rank = {}, low_rank_weight = {};
   std::optional<at::Tensor> grad_low_rank = {}, grad_low_rank_weight = {};
   double low_rank_beta = 0;  // factor for the old grad_low_rank_weight

@@ -104,8 +104,8 @@ class WordCache {
 
 namespace internal {
 
-// For each word size: which of 16 loaded bytes belong to the word, and what is added to them to
-// make the key.
+// For each word size: a mask for the word's own bytes among 16 loaded bytes, and a value to add
+// to them to make the key.
 struct KeyMask {
   WordCache::Key kept;
   WordCache::Key added;

@@ -22,10 +22,10 @@ namespace fastsft {
 template <typename Output>
 class TokenWriter;
 
-// BPE for plain text without special tokens, in which U+2581 means a space. The ids are those of
-// `SentencePieceProcessor.encode`, with byte ranges. If the vocabulary allows it, the text is cut
-// into words, which are cached. An unknown word is cut into fragments wherever no token can cross
-// the cut, and the fragments are merged.
+// BPE for plain text without special tokens, in which U+2581 means a space. It gives the
+// ids of `SentencePieceProcessor.encode`, with their byte ranges. If the vocabulary allows it, the
+// text is cut into words, which are cached. An unknown word is cut into fragments wherever no token
+// can cross the cut, and the fragments are merged.
 class SentencePieceBpe {
  public:
   explicit SentencePieceBpe(SentencePieceModel model);

@@ -43,7 +43,7 @@ def state_options(args: EngineFlags) -> _C.StateOptions:
         optimizer=optimizer_of(args),
         compute_dtype=compute_dtype(args),
         offload=args.offload,
-        sync_each_batch=True,  # placeholder until the memory plan chooses
+        sync_each_batch=True,  # the memory plan chooses the final value
         **state_flags(args),
     )
 

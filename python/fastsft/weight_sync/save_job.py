@@ -157,10 +157,7 @@ class SaveJob:
             self._posts.post("written", error=str(error))
 
     def _begin(self) -> None:
-        """On rank 0, lock the directory and post the facts about the save.
-
-        On other ranks, compare the facts.
-        """
+        """Lock the directory and post the facts about the save (rank 0), or compare them (other ranks)."""
         mine = {"step": self._snapshot.step, "format": self._format.name}
         if self.leads:
             self._commit.lock()
