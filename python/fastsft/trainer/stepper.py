@@ -81,7 +81,10 @@ class Stepper:
 
     def phase(self) -> str:
         """Return the name of the next step's deadline: the first step of a process may take longer."""
-        return "first_step" if self._state.global_step + 1 == self._first_step else "step"
+        return self._phase_of(self._state.global_step + 1)
+
+    def _phase_of(self, step: int) -> str:
+        return "first_step" if step == self._first_step else "step"
 
     def next_rate(self) -> float:
         """Return the learning rate of the next step."""
@@ -184,7 +187,8 @@ class Stepper:
 
     def _take_results(self, *, all: bool) -> list[_C.StepResult]:
         """Return the results of finished steps. On a GPU the host waits here for other ranks."""
-        with deadline(self._setup.args, self.phase()):
+        oldest = self._in_flight[0].step if self._in_flight else self._state.global_step + 1
+        with deadline(self._setup.args, self._phase_of(oldest)):
             return self._setup.engine.take_results(all=all)
 
     def rolled_back(self, steps: list[int]) -> None:
