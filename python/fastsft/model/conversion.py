@@ -17,14 +17,8 @@ from fastsft.model.engine_choice import open_model
 from fastsft.model.master_weights import MasterWeights, has_master_weights
 from fastsft.model.model_save import write_durably
 from fastsft.model.output_directory import check_free_space
-from fastsft.model.stored_weights import (
-    BITS,
-    DTYPES,
-    STORED_NAMES,
-    StoredTensor,
-    StoredWeights,
-    bits_of,
-)
+from fastsft.model.stored_weights import DTYPES, StoredTensor, StoredWeights, bits_of
+from fastsft.runtime.dtypes import BITS, STORED_NAMES
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
