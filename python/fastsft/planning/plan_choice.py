@@ -220,11 +220,8 @@ def _changes(
     if plan.recompute != "block":
         yield "--recompute block", planned(setting, "block")
     if plan.token_budget > request.max_seqlen:
-        budget = request.max_seqlen
-        yield (
-            f"--micro_batch_tokens {budget}",
-            plan_memory(setting, plan.recompute, budget, shape_of(budget)),
-        )
+        least = request.max_seqlen
+        yield f"--micro_batch_tokens {least}", plan_memory(setting, plan.recompute, least, shape_of(least))
     if setting.world_size > 1:
         for strategy in ("shard_grad_op", "full_shard"):
             if strategy != state.strategy:
@@ -277,22 +274,16 @@ def plan_run_memory(
         tokens = max(min(max(budget, largest.tokens), step_tokens), packed.micro_batch_tokens)
         grown = tokens / max(packed.micro_batch_tokens, 1)
         labels = max(int(packed.micro_batch_labels * grown), largest.labels)
+        step_labels = min(step_tokens, max(packed.rank_step_labels, labels))
+        micro_batches = -(-packed.micro_batches // max(packed.steps, 1))
         return BatchShape(
-            tokens,
-            min(tokens, labels),
-            largest.tokens,
-            step_tokens,
-            min(step_tokens, max(packed.rank_step_labels, labels)),
-            -(-packed.micro_batches // max(packed.steps, 1)),
+            tokens, min(tokens, labels), largest.tokens, step_tokens, step_labels, micro_batches
         )
 
     is_final = previous.sync_each_batch is not None
+    sync = previous.sync_each_batch if is_final else args.sync_each_batch
+    step_tokens = max(summary.rank_step_tokens, largest.tokens)
     request = PlanRequest(
-        previous.recompute,
-        previous.token_budget,
-        largest.tokens,
-        max(summary.rank_step_tokens, largest.tokens),
-        previous.sync_each_batch if is_final else args.sync_each_batch,
-        is_final,
+        previous.recompute, previous.token_budget, largest.tokens, step_tokens, sync, is_final
     )
     return choose_plan(setting, request, shape_of, memory)
