@@ -73,7 +73,7 @@ FILES = {
             "lora_target": "write --lora True and --lora_target_modules all-linear",
             "dataset": "write --data_path", "cutoff_len": "write --model_max_length",
             "max_samples": "--max_steps", "preprocessing_num_workers": "--data_cache",
-            "val_size": "--eval_data_path names a file",
+            "val_size": "write --eval_split 0.1",
         },
         0,
     ),
@@ -81,7 +81,7 @@ FILES = {
         AXOLOTL,
         {
             "base_model": "write --model_name_or_path", "load_in_8bit": "it is off",
-            "load_in_4bit": "--lora True --q_lora True", "val_set_size": "--eval_data_path names a file",
+            "load_in_4bit": "--lora True --q_lora True", "val_set_size": "write --eval_split 0.05",
             "datasets": "write --data_path hf://datasets/mhenrichsen/alpaca_2k_test,mine.jsonl",
             "adapter": "write --lora True and --q_lora True", "lora_model_dir": "leave it out: it is off",
             "sequence_len": "write --model_max_length", "sample_packing": "laid end to end",

@@ -65,7 +65,8 @@ def data_line(trainer: ReportedRun) -> str:
     sets = list(evaluated.values()) if isinstance(evaluated, dict) else one
     tokens = sum(int(item.lengths.sum()) for item in sets if item.is_exact)
     known = f" with {tokens:,} tokens" if all(item.is_exact for item in sets) else ", read each time"
-    return f"{text}; to evaluate {sum(map(len, sets)):,}{known}"
+    split = ", split off by --eval_split" if getattr(trainer.train_dataset, "eval_split", None) else ""
+    return f"{text}; to evaluate {sum(map(len, sets)):,}{known}{split}"
 
 
 def labels_row(trainer: ReportedRun) -> list[tuple[str, str]]:
