@@ -89,7 +89,6 @@ FILES = {
             "micro_batch_size": "write --per_device_train_batch_size",
             "num_epochs": "write --num_train_epochs",
             "optimizer": "write --optim", "lr_scheduler": "write --lr_scheduler_type",
-            "early_stopping_patience": "fastsft.EarlyStoppingCallback",
             "flash_attention": "there is one attention",
         },
         1,

@@ -66,6 +66,31 @@ def test_as_two_files_and_after_a_kill(
     assert same(weights_of(tmp_path / "killed"), weights_of(tmp_path / "split"))
 
 
+EVALUATE = "fastsft.trainer.evaluator:Evaluator.evaluate"
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("place", [(EVALUATE, 3), (EVALUATE, 4), ("fastsft.trainer.run:Run.end_steps", 1)])
+def test_early_stopping_after_a_kill(
+    warm: WarmRanks, short: dict[str, Any], tmp_path: Path, ranks: int, place: tuple[str, int]
+) -> None:
+    """The loss falls and greater is better: the first evaluation stays the best, the fourth is the end."""
+    flags = {
+        **short, **EVALUATION, "per_device_train_batch_size": 4 // ranks, "eval_steps": 1, "save_steps": 1,
+        "eval_split": 10, "early_stopping_patience": 3, "greater_is_better": True, "max_steps": 8,
+    }  # fmt: skip
+    text = warm.train(flags, tmp_path / "whole", ranks)
+    assert "stopped     early: eval_loss" in text and "step 4/8, saving the model" in text
+    target, call = place
+    fault = ("place", target, "kill", -1, call)
+    assert warm.start(flags, tmp_path / "killed", ranks, fault=fault).wait(60) == [-signal.SIGKILL] * ranks
+    assert "resumed from" in warm.start(flags, tmp_path / "killed", ranks).finish()
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+    assert same(weights_of(tmp_path / "killed"), weights_of(tmp_path / "whole"))
+    assert "this run is finished" in warm.start(flags, tmp_path / "killed", ranks).finish()
+
+
 def test_a_resumed_run_with_another_split_is_refused(
     warm: WarmRanks, short: dict[str, Any], tmp_path: Path
 ) -> None:

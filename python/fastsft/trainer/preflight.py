@@ -56,6 +56,7 @@ def disable_evaluation(args: TrainingArguments) -> None:
         or args.load_best_model_at_end
         or args.save_strategy == "best"
         or args.lr_scheduler_type == "reduce_lr_on_plateau"
+        or args.early_stopping_patience is not None
     )
     if args.eval_strategy != "no" and not needed:
         warn_once(

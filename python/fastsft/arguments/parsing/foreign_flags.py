@@ -58,6 +58,9 @@ _WRITE = {
     "--gradient_checkpointing True, or nothing: --recompute auto takes what memory needs":
     "activation_checkpointing use_gradient_checkpointing enable_activation_checkpointing "
     "gradient_checkpoint",
+    "--early_stopping_patience with --eval_strategy, and --load_best_model_at_end True for the best weights":
+    "early_stopping early_stopping_steps early_stop early_stop_patience patience",
+    "--early_stopping_threshold": "early_stopping_delta min_delta early_stopping_min_delta",
     "--eval_strategy epoch, or steps with --eval_steps":
     "evals_per_epoch eval_interval eval_every eval_freq",
     "--save_strategy epoch, or steps with --save_steps":
@@ -130,8 +133,6 @@ _ABSENT = {
     "leave it out: without --lora True all weights are trained":
     "finetuning_type finetune_type train_type tuner_type freeze freeze_layers freeze_trainable_layers "
     "unfrozen_parameters trainable_params full_finetuning freeze_vision_tower freeze_backbone use_llama_pro",
-    "leave it out: a callback does that, in a script (fastsft.EarlyStoppingCallback, docs/trainer.md)":
-    "early_stopping_patience early_stopping early_stopping_threshold early_stopping_steps",
     "leave it out: it changes nothing here":
     "strict plugins debug_mode tokenizer_save_jinja_files seed_worker report_mem",
     "leave it out: --loss_spike_factor leaves out steps whose loss is far above the others":

@@ -145,11 +145,17 @@ def resolve_best_model(args: ArgumentFields) -> None:
 
     The rules are in docs/spec/trainer_arguments.md, section 6.
     """
+    stops = args.early_stopping_patience is not None
+    if stops and args.eval_strategy == "no":
+        raise ValueError(
+            f"--early_stopping_patience {args.early_stopping_patience} counts evaluations, and "
+            "--eval_strategy is no; give --eval_strategy epoch, or steps with --eval_steps"
+        )
     plateau = args.lr_scheduler_type == "reduce_lr_on_plateau"
     best = args.save_strategy == "best"
     if args.load_best_model_at_end and not best:
         _check_saved_when_evaluated(args)
-    if (args.load_best_model_at_end or plateau or best) and args.metric_for_best_model is None:
+    if (args.load_best_model_at_end or plateau or best or stops) and args.metric_for_best_model is None:
         args.metric_for_best_model = "loss"
     if args.greater_is_better is None and args.metric_for_best_model is not None:
         args.greater_is_better = not args.metric_for_best_model.endswith("loss")
