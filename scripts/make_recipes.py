@@ -42,13 +42,18 @@ METHODS = {
 # 8.03 bytes a parameter instead of 16: what trains 7B and 8B whole on 80 GB.
 NARROW = {"grad_dtype": "bfloat16", "optim": "adamw_8bit"}
 GATED = "accept the terms on its page, then hf auth login"
-OWN = ("spans", "the model's own; each reply is learned")
-VICUNA = ("fastchat", "vicuna_v1.1, which the tokenizer does not have; the labels are FastChat's")
+OWN = ("", "the model's own; each reply is learned")
+TEMPLATE = ("spans", OWN[1])  # of models for which auto takes FastChat's labels
+VICUNA = ("", "vicuna_v1.1, which the tokenizer does not have; the labels are FastChat's")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model that recipes are written for. config: file in benchmarks/configs, and name of its recipes."""
+    """A model that recipes are written for.
+
+    config: file in benchmarks/configs, and name of its recipes. labels: --mask_policy, if it is not auto's
+    choice, and the template.
+    """
 
     config: str
     title: str
@@ -76,7 +81,7 @@ MODELS = (
     Model("vicuna-7b", "Vicuna-7B-v1.5", "lmsys/vicuna-7b-v1.5", labels=VICUNA, is_large=True),
     Model(
         "mistral-7b-v0.3", "Mistral-7B-Instruct-v0.3", "mistralai/Mistral-7B-Instruct-v0.3", GATED,
-        is_large=True,
+        TEMPLATE, is_large=True,
     ),
     Model("qwen2.5-7b", "Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct", is_large=True),
     Model(
@@ -167,7 +172,8 @@ def recipe(model: Model, method: str, plans: Plans) -> str | None:
         lines.append(f"#   not on {', '.join(others)}")
     values = {
         "model_name_or_path": model.hub_name, "data_path": "conversations.json", "output_dir": "output",
-        "bf16": "true", **model.flags(method), "mask_policy": policy, "model_max_length": str(ROW),
+        "bf16": "true", **model.flags(method), **({"mask_policy": policy} if policy else {}),
+        "model_max_length": str(ROW),
         "num_train_epochs": "3", "per_device_train_batch_size": "2", "gradient_accumulation_steps": "8",
         "learning_rate": rate, "warmup_ratio": "0.03", "lr_scheduler_type": "cosine", "logging_steps": "1",
         "save_strategy": "steps", "save_steps": "200", "save_total_limit": "2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,8 @@ def test_recipe(
     }  # fmt: skip
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     train({**flags, "output_dir": str(whole)})
+    policy = json.loads((whole / "data_report.json").read_text())["train"]["mask_policy"]
+    assert policy == ("fastchat" if "# template: vicuna_v1.1" in config.read_text() else "spans")
     resumed.mkdir()
     shutil.copytree(whole / "checkpoint-1", resumed / "checkpoint-1")
     result = train({**flags, "output_dir": str(resumed)})
