@@ -11,7 +11,8 @@ import torch
 
 from fastsft import _C
 from fastsft.model.generation import Continuation
-from tiny_models import CONFIGS, write_model
+from native_families import CONFIGS
+from tiny_models import write_model
 from tolerances import assert_close
 
 

@@ -77,13 +77,9 @@ class ModelTemplate:
         named = {name: getattr(tokenizer, name, None) for name in _NAMED}
         self._tokens = {name: str(text) for name, text in named.items() if text}
         self._settings = {
-            "source": self.source,
-            "tokens": self._tokens,
-            "date": self.date,
-            "adds_bos": adds_bos,
-            "ends": (),
-            "seconds": seconds,
-        }
+            "source": self.source, "tokens": self._tokens, "date": self.date, "adds_bos": adds_bos,
+            "ends": (), "seconds": seconds,
+        }  # fmt: skip
         if for_tools:
             self._settings["for_tools"] = True
         self._renderers: list[_Renderer] = []
@@ -99,13 +95,21 @@ class ModelTemplate:
             raise
         self.stop_token = ends.reply
         self.call_stop_token = ends.call if ends.call != ends.reply else ""
-        if around.rest_of_prompt:
+        self._tell(around.rest_of_prompt, ends.reply if ends.next_turn else "")
+
+    def _tell(self, rest_of_prompt: str, next_turn: str) -> None:
+        """Print what the user should know of the template.
+
+        rest_of_prompt: what replies without thoughts do not begin with. next_turn: the token of a user's
+        message that ends replies. Both may be "".
+        """
+        if rest_of_prompt:
             tell(
-                f"chat template: its prompt for a reply ends with {around.rest_of_prompt!r}, and a reply "
+                f"chat template: its prompt for a reply ends with {rest_of_prompt!r}, and a reply "
                 "without thoughts goes on otherwise: it is learned from where the two part"
             )
-        if ends.next_turn:
-            tell(f"chat template: it ends no reply; {ends.reply}, with which a user's message begins, does")
+        if next_turn:
+            tell(f"chat template: it ends no reply; {next_turn}, with which a user's message begins, does")
         if self.asks_for_date:
             tell(f"chat template: strftime_now gives {self.date}, also past midnight")
 
