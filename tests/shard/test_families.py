@@ -73,6 +73,7 @@ def test_every_family_has_a_model_here() -> None:
 SPREADS = [(2, 0, STRATEGIES), (3, 0, STRATEGIES), (4, 2, HYBRID)]
 
 
+@pytest.mark.variants("[llama]", "[gemma2]", "[phi3]")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ranks_equal_one_rank(family: str) -> None:
     (alone,) = run_ranks(1, train_under_each, family, ["no_shard"])

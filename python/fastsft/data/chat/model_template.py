@@ -86,14 +86,15 @@ class ModelTemplate:
         self._killed = 0
         try:
             around = self._endings()
-        finally:
+            ends, self.reply_ending = find_ends(
+                around, native, *(str(self._tokens.get(name, "")) for name in ("bos_token", "eos_token"))
+            )
+            self._renderers[0].know_ends(ends)
+        except BaseException:
             self.close()
-        ends, self.reply_ending = find_ends(
-            around, native, *(str(self._tokens.get(name, "")) for name in ("bos_token", "eos_token"))
-        )
+            raise
         self.stop_token = ends.reply
         self.call_stop_token = ends.call if ends.call != ends.reply else ""
-        self._settings["ends"] = ends
         self._tell(around.rest_of_prompt, ends.reply if ends.next_turn else "")
 
     def _tell(self, rest_of_prompt: str, next_turn: str) -> None:
@@ -275,6 +276,11 @@ class _Renderer:
                 if "killed" in answers[-1]:
                     break
         return answers
+
+    def know_ends(self, ends: Ends) -> None:
+        """Set the field `ends` of `Program`, also in processes that are started later."""
+        self._settings["ends"] = ends
+        self.ask_all([{"ends": ends}])
 
     def close(self) -> None:
         """End the process; a later request starts a new process."""
