@@ -131,8 +131,9 @@ def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     """torch's client would wait for its answer without a limit."""
     monkeypatch.setattr(rendezvous, "_LIMIT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
-        teller = threading.Thread(target=rendezvous.tell_waiting_ranks, args=("why", "m", place), daemon=True)
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+        teller = threading.Thread(target=rendezvous.tell_waiting_ranks, args=("why", "m"), daemon=True)
         teller.start()
         teller.join(LIMIT_S)
         assert not teller.is_alive()
