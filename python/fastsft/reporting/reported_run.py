@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fastsft import _C
     from fastsft.data.token_rows import TokenRows
     from fastsft.planning.memory_plan import MemoryPlan
-    from fastsft.planning.plan_choice import MemoryBudget
+    from fastsft.planning.plan_request import MemoryBudget
     from fastsft.planning.run_plan import RunPlan
     from fastsft.reporting.progress import Progress
 
@@ -79,6 +79,10 @@ class ReportedRun(TrainedRun, Protocol):
     @property
     def eval_rows(self) -> TokenRows | dict[str, TokenRows] | None:
         """The tokenized rows of eval_dataset, by name if it has several data sets; None if there is none."""
+
+    @property
+    def stop_reason(self) -> str:
+        """Reason for which early stopping ended the run; "" otherwise."""
 
     @property
     def plan(self) -> RunPlan:
