@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastsft import _C
 from fastsft.data.labelled_rows import LabelledRows
 
+SEED_NAME = "eval_split_seed"  # attribute of data arguments, which a run sets to --data_seed or --seed
 DEFAULT_SEED = 42  # the default of --seed, for scripts that label data without TrainingArguments
 _DIGEST_BYTES = 16
 
