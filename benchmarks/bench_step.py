@@ -24,7 +24,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import harness
 from fastsft import _C
-from fastsft.planning.devices import gpu_of
+from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.time_model import Prediction, predict, why_not
 from fastsft.trainer.profile import chrome_trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -155,11 +156,14 @@ def test_unknown_keys_and_wrong_values_together(tmp_path: Path) -> None:
     assert "the nearest known flag is --learning_rate" in said and "bf16: expected bool, got nothing" in said
 
 
-@pytest.mark.parametrize("name", sorted(foreign_names().keys() - SHORT_NAMES.keys()))
-def test_no_flag_of_another_trainer_is_a_short_form_of_ours(name: str) -> None:
+def test_no_flag_of_another_trainer_is_a_short_form_of_ours() -> None:
     """`--chat_template chatml` was taken for --chat_template_name."""
-    with pytest.raises((ValueError, SystemExit)):
-        DataclassParser(CLASSES).parse_args_into_dataclasses([f"--{name}", "1"], look_for_args_file=False)
+    parser, taken = DataclassParser(CLASSES), []
+    for name in sorted(foreign_names().keys() - SHORT_NAMES.keys()):
+        with contextlib.suppress(ValueError, SystemExit):
+            parser.parse_args_into_dataclasses([f"--{name}", "1"], look_for_args_file=False)
+            taken.append(name)
+    assert taken == []
 
 
 NUMBERS = {

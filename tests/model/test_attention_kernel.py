@@ -23,7 +23,7 @@ from fastsft.model.attention_kernel import (
     select_attention_kernel,
     trial,
 )
-from fastsft.planning.devices import gpu_named
+from fastsft.planning.gpus import gpu_named
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.time_model import predict
 

@@ -14,7 +14,8 @@ from adapted_models import AdaptedModel
 from engines import new_engine, planned_bytes
 from fastsft import _C
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
-from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan
+from fastsft.planning.plan_choice import choose_plan
+from fastsft.planning.plan_request import MemoryBudget, PlanRequest
 from memory_run import MODELS
 from peft_pairs import CASES, adapted_model, random_peft
 

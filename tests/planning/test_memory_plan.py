@@ -17,9 +17,11 @@ from fastsft.arguments import TrainingArguments
 from fastsft.cli.demo_model import small_config
 from fastsft.data.epoch_order import epoch_order
 from fastsft.data.token_rows import TokenRows
-from fastsft.planning.devices import available_host_memory, gpu_named, size_text, usable_memory
+from fastsft.planning.devices import available_host_memory, size_text, usable_memory
+from fastsft.planning.gpus import gpu_named
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
-from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan, plan_run_memory
+from fastsft.planning.plan_choice import choose_plan, plan_run_memory
+from fastsft.planning.plan_request import MemoryBudget, PlanRequest
 from fastsft.reporting.plan_lines import memory_table
 
 CONFIG = json.dumps(

@@ -8,7 +8,8 @@ import pytest
 
 from fastsft.planning.devices import size_text
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
-from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan
+from fastsft.planning.plan_choice import choose_plan
+from fastsft.planning.plan_request import MemoryBudget, PlanRequest
 from planning.test_memory_plan import CONFIG, PLENTY, changed
 
 SHARDED = changed(EngineSettings(CONFIG), strategy="full_shard", world_size=2)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastsft import _C
-from fastsft.planning.devices import PCIE_LINK, gpu_named
+from fastsft.planning.gpus import PCIE_LINK, gpu_named
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
 from fastsft.planning.time_model import HIGH, LOW, predict, why_not
 

@@ -12,7 +12,7 @@ from fastsft.callbacks.state import TrainerState
 from fastsft.cli.demo_model import small_config
 from fastsft.data.token_rows import TokenRows
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
-from fastsft.planning.plan_choice import MemoryBudget
+from fastsft.planning.plan_request import MemoryBudget
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.reporting.console_text import columns
 from fastsft.reporting.end_page import end_page

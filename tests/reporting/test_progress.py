@@ -17,7 +17,7 @@ import pytest
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
-from fastsft.planning.devices import gpu_named
+from fastsft.planning.gpus import gpu_named
 from fastsft.reporting.console_text import console_line, duration_text, readable_line
 from fastsft.reporting.progress import Progress, phases_left
 from fastsft.reporting.progress_displays import bar_format

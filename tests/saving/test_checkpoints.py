@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fastsft import _C, saving
-from fastsft.planning.plan_choice import PreviousPlan, plan_run_memory
+from fastsft.planning.plan_choice import plan_run_memory
+from fastsft.planning.plan_request import PreviousPlan
 from fastsft.runtime import random_state
 from fastsft.runtime.output_files import RECORD_NAME
 from saved_runs import OPTIMIZER, copy, same

@@ -26,12 +26,15 @@ from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.trust import add_trust
 from fastsft.lora.attach import with_adapters
+from fastsft.lora.lighter import lighter_methods
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.engine_choice import model_of
 from fastsft.model.model_config import config_directory, model_config
-from fastsft.planning.devices import GPUS, Gpu, available_host_memory, gpu_named, size_text, usable_memory
-from fastsft.planning.memory_plan import BatchShape, EngineSettings
-from fastsft.planning.plan_choice import USEFUL_TOKENS, MemoryBudget, PlanRequest, choose_plan
+from fastsft.planning.devices import available_host_memory, size_text, usable_memory
+from fastsft.planning.gpus import GPUS, Gpu, build_note, gpu_named, named_memory
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan
+from fastsft.planning.plan_choice import choose_plan
+from fastsft.planning.plan_request import USEFUL_TOKENS, MemoryBudget, PlanRequest
 from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
 from fastsft.runtime.launch import Launch
 
@@ -39,7 +42,8 @@ from fastsft.runtime.launch import Launch
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
 
 
-def _parser() -> argparse.ArgumentParser:
+def plan_parser() -> argparse.ArgumentParser:
+    """Return the parser of `fastsft plan`."""
     parser = CommandParser(prog="fastsft plan", description=__doc__)
     parser.add_argument(
         *MODEL_NAMES, dest="model", metavar="DIR", required=True,
@@ -65,6 +69,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--engine", choices=("auto", "native", "generic"), default="auto", help="as in training"
     )
+    _add_state_flags(parser)
+    parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
+    _add_lora_flags(parser)
+    add_trust(parser)
+    parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
+    parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
+    parser.add_argument(
+        "--model_max_length", type=int, default=2048,
+        help="longest conversation in tokens; default 2048, where training has 512",
+    )  # fmt: skip
+    parser.add_argument("--micro_batches", type=int, default=1, help="of one rank in one step")
+    parser.add_argument("--json", action="store_true", help="the plan as JSON")
+    return parser
+
+
+def _add_state_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say how parameters, gradients and optimizer state are held."""
     defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
         parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
@@ -76,7 +97,9 @@ def _parser() -> argparse.ArgumentParser:
         "--sync_each_batch", type=parse_bool, nargs="?", const=True, metavar="True|False",
         help="as in training; default: once a step where --micro_batches are several and it fits",
     )  # fmt: skip
-    parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
+
+
+def _add_lora_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lora", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
         help="adapters next to a frozen model", action=FieldAction,
@@ -87,54 +110,38 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(
             f"--{name}", default=value, help="as in training", action=FieldAction, **_taken(value)
         )
-    add_trust(parser)
-    parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
-    parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
-    parser.add_argument(
-        "--model_max_length",
-        type=int,
-        default=2048,
-        help="longest conversation in tokens; default 2048, where training has 512",
-    )
-    parser.add_argument("--micro_batches", type=int, default=1, help="of one rank in one step")
-    parser.add_argument("--json", action="store_true", help="the plan as JSON")
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
-    parser = _parser()
+    parser = plan_parser()
     args = parser.parse_args(arguments)
-    if args.local_world_size is None:
-        args.local_world_size = args.world_size
     try:
-        setting = _setting(args)
+        model, setting = open_setting(args)
         room = _room(args, setting.device)
-        wish = PlanRequest(
-            args.recompute, args.micro_batch_tokens, args.model_max_length,
-            USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
-        )  # fmt: skip
-        plan = choose_plan(
-            setting,
-            wish,
-            lambda budget: BatchShape.full(
-                max(budget, args.model_max_length), args.model_max_length, args.micro_batches
-            ),
-            room,
-        )
+        plan = plan_of_full_rows(args, model, setting, room)
     except ValueError as error:
         print(f"fastsft plan: {error}", file=sys.stderr)
         return 1
     if args.json:
-        chosen = {
-            "recompute": plan.recompute, "micro_batch_tokens": plan.token_budget,
-            "sync_each_batch": plan.setting.state.sync_each_batch,
-        }  # fmt: skip
-        sums = {"total": plan.total, "host": plan.host, "staging": plan.staging, "memory": room.device}
-        print(
-            json.dumps({"parts": plan.parts, "outside": plan.outside, **sums, **chosen, **speed_record(plan)})
-        )
-        return 0
+        print(json.dumps(_record(plan, room)))
+    else:
+        _print_plan(plan, room, args)
+    return 0
+
+
+def _record(plan: MemoryPlan, room: MemoryBudget) -> dict[str, Any]:
+    """Return the plan as `--json` prints it."""
+    return {
+        "parts": plan.parts, "outside": plan.outside, "total": plan.total, "host": plan.host,
+        "staging": plan.staging, "memory": room.device, "recompute": plan.recompute,
+        "micro_batch_tokens": plan.token_budget, "sync_each_batch": plan.setting.state.sync_each_batch,
+        **speed_record(plan),
+    }  # fmt: skip
+
+
+def _print_plan(plan: MemoryPlan, room: MemoryBudget, args: argparse.Namespace) -> None:
+    setting = plan.setting
     print(f"{args.model}: {how_held(plan.setting)}, {setting.device}")
     if setting.generic is not None:
         print("generic engine: parameters, gradients and optimizer are exact, the rest is an estimate")
@@ -148,7 +155,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nleft for NCCL, evaluation and saving: {size_text(left)}" if left else "")
     if setting.gpu:
         print("\n".join(speed_lines(plan)))
-    return 0
+        if note := build_note(setting.gpu):
+            print(note)
+
+
+def plan_of_full_rows(
+    args: argparse.Namespace, model: CausalLM, setting: EngineSettings, room: MemoryBudget
+) -> MemoryPlan:
+    """Return the plan of a run whose rows have --model_max_length tokens. ValueError if none fits."""
+    wish = PlanRequest(
+        args.recompute, args.micro_batch_tokens, args.model_max_length,
+        USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
+    )  # fmt: skip
+    return choose_plan(
+        setting,
+        wish,
+        lambda budget: BatchShape.full(
+            max(budget, args.model_max_length), args.model_max_length, args.micro_batches
+        ),
+        room,
+        lighter_methods(model, setting),
+    )
 
 
 def _taken(value: object) -> dict[str, Any]:
@@ -158,7 +185,9 @@ def _taken(value: object) -> dict[str, Any]:
     return {"nargs": "+"} if isinstance(value, list) else {"type": type(value)}
 
 
-def _setting(args: argparse.Namespace) -> EngineSettings:
+def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
+    """Open the model, and return it with the settings that its memory depends on."""
+    args.local_world_size = args.world_size if args.local_world_size is None else args.local_world_size
     for name in ("world_size", "local_world_size", "model_max_length", "micro_batches"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
@@ -186,7 +215,7 @@ def _setting(args: argparse.Namespace) -> EngineSettings:
         attention_kernel=args.attention_kernel,
     )
     setting = model.with_adapters_of_engine(setting)
-    return setting.with_generic(model.activation_sizes(state.compute_dtype))
+    return model, setting.with_generic(model.activation_sizes(state.compute_dtype))
 
 
 def _model(args: argparse.Namespace) -> CausalLM:
@@ -208,7 +237,13 @@ def _gpu(args: argparse.Namespace) -> Gpu | None:
     if gpu is None:
         names = ", ".join(gpu.name for gpu in GPUS)
         raise ValueError(f'--gpu: expected a name with one of {names}, got "{args.gpu}"')
-    args.memory = args.memory or f"{gpu.memory / 2**30:g}GiB"
+    held, named = gpu.memory / 2**30, named_memory(args.gpu)
+    if args.memory is None and named is not None and not 0.85 < held / named < 1.15:
+        raise ValueError(
+            f'--gpu: expected a {gpu.name} of {held:g} GiB, got "{args.gpu}"; give its size as '
+            f"--memory {named}GiB"
+        )
+    args.memory = args.memory or f"{held:g}GiB"
     return gpu
 
 

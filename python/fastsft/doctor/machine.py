@@ -9,9 +9,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from fastsft.doctor.check import ExaminedRun, ProblemError
+from fastsft.lora.lighter import lighter_methods
 from fastsft.planning.devices import available_host_memory, size_text, usable_memory
 from fastsft.planning.memory_plan import BatchShape, MemoryPlan
-from fastsft.planning.plan_choice import MemoryBudget, PlanRequest, choose_plan, plan_run_memory
+from fastsft.planning.plan_choice import choose_plan, plan_run_memory
+from fastsft.planning.plan_request import MemoryBudget, PlanRequest
 from fastsft.reporting.plan_lines import how_held
 from fastsft.runtime.devices import missing_kernels
 from fastsft.runtime.launch import launch, threads_per_rank
@@ -106,7 +108,8 @@ def check_memory(run: ExaminedRun) -> str:
     if not run.has_all_rows and not _makes_a_step(run):
         plan = _plan_of_longest_rows(run, room)
         return f"{_sizes(plan, room, args)}; planned for rows of --model_max_length"
-    plan = plan_run_memory(args, setting, run.rows, model.conversation_cost(), room)
+    methods = lighter_methods(model, setting)
+    plan = plan_run_memory(args, setting, run.rows, model.conversation_cost(), room, methods=methods)
     text = _sizes(plan, room, args)
     if run.has_all_rows:
         return text
@@ -149,11 +152,13 @@ def _plan_of_longest_rows(run: ExaminedRun, room: MemoryBudget) -> MemoryPlan:
     max_length = args.model_max_length
     step = max_length * args.train_batch_size * args.gradient_accumulation_steps
     wish = PlanRequest(args.recompute_mode, args.micro_batch_tokens, max_length, step, args.sync_each_batch)
+    setting = run.opened_model.memory_setting(args)
     return choose_plan(
-        run.opened_model.memory_setting(args),
+        setting,
         wish,
         lambda budget: BatchShape.full(max(budget, max_length), max_length),
         room,
+        lighter_methods(run.opened_model, setting),
     )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments import TrainingArguments
@@ -49,10 +50,15 @@ class AdaptedModel(CausalLM):
         self.targets = self._find_targets()
         self.four_bits = four_bits
         self._base_weights: str | None = None
-        self._values, self._is_drawn = dict(values or {}), values is None
+        self._given, self._seed, self._is_drawn = dict(values or {}), seed, values is None
         self._extra: dict[str, torch.Tensor] = {}
-        if self._is_drawn:
-            self._values = initial_values(self.targets, seed, settings.init_lora_weights)
+
+    @cached_property
+    def _values(self) -> dict[str, torch.Tensor]:
+        """Initial tensors, which are drawn when they are first needed: a plan of memory never needs them."""
+        if not self._is_drawn:
+            return self._given
+        return initial_values(self.targets, self._seed, self.settings.init_lora_weights)
 
     @classmethod
     def from_adapter(

@@ -36,7 +36,7 @@ from fastsft.model.stored_weights import (
 )
 from fastsft.model.weights import load_weights
 from fastsft.originals.snapshots import WatchedNames
-from fastsft.planning.devices import gpu_of
+from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import EngineSettings
 from fastsft.ranks.process_group import Groups
 from fastsft.runtime.launch import launch, threads_per_rank

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.arguments.device_fields import FLOAT32_MASTERS
 from fastsft.arguments.engine_flags import default_state_options
-from fastsft.planning.devices import Gpu
+from fastsft.planning.gpus import Gpu
 
 if TYPE_CHECKING:
     from fastsft import _C

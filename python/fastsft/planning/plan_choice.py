@@ -5,22 +5,25 @@ If no plan fits, the error names flag changes with which a plan would fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from typing import TYPE_CHECKING
 
-from fastsft.arguments.device_fields import lower_precision, state_flag_choices
-from fastsft.arguments.engine_flags import fsdp_flag
-from fastsft.planning.devices import gpu_named, size_text
+from fastsft.planning.gpus import cannot_run, gpu_named
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
+from fastsft.planning.offers import Methods, Refused
+from fastsft.planning.plan_request import (
+    BatchShapeOf,
+    MemoryBudget,
+    PlanRequest,
+    PreviousPlan,
+    possible_plans,
+)
 from fastsft.planning.time_model import predict, why_not
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
 
-# Above this token count per micro-batch, matrix products get no faster.
-USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
 # Used if the time model makes no prediction. _RECOMPUTE_SHARE: time of recomputing, relative to the rest of
 # the step. _FIXED_TOKENS: number of tokens whose computation takes as long as a micro-batch's fixed work,
 # which is reading weights and accumulating gradients (docs/decisions.md).
@@ -36,83 +39,18 @@ _KEPT_SHARE = 0.25
 # Adapter steps compute no gradients for the model's weights, so recomputing is a larger share of their time.
 _ADAPTER_FACTOR = 1.5
 
-BatchShapeOf = Callable[[int], BatchShape]
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """Inputs of the planner, which chooses every value that the user left open ("auto" or None).
-
-    max_seqlen: tokens of the longest conversation, which is never split between micro-batches. step_tokens: a
-    rank's tokens in a step. sync_each_batch: True to reduce gradients in every micro-batch. is_final: True if
-    an earlier plan chose sync_each_batch; the choice is then kept even if a step has only one micro-batch.
-    """
-
-    recompute: str = "auto"
-    token_budget: int | None = None
-    max_seqlen: int = 1
-    step_tokens: int = 1
-    sync_each_batch: bool | None = None
-    is_final: bool = False
-
-    def budgets(self, device: str) -> list[int]:
-        """Return the token budgets to try: the largest useful budget, then halves, down to max_seqlen."""
-        if self.token_budget is not None:
-            return [self.token_budget]
-        least = max(self.max_seqlen, 1)
-        budgets = [max(least, min(USEFUL_TOKENS[device], self.step_tokens))]
-        while budgets[-1] > least:
-            budgets.append(max(least, budgets[-1] // 2))
-        return budgets
-
-    def policies(self) -> list[str]:
-        """Return the recompute policies to try, ordered from the fastest to the slowest."""
-        from fastsft import _C
-
-        return _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
-
-    def reduced(self, setting: EngineSettings, work: BatchShape) -> EngineSettings:
-        """Return `setting` with sync_each_batch as requested, by default True."""
-        once = self.sync_each_batch is False and setting.may_reduce_once
-        return setting.with_state(sync_each_batch=not (once and (self.is_final or work.micro_batches > 1)))
-
-
-class PreviousPlan(NamedTuple):
-    """Choices of an earlier plan, which a new plan keeps.
-
-    token_budget, sync_each_batch: None if the new plan chooses the value.
-    """
-
-    recompute: str
-    token_budget: int | None = None
-    sync_each_batch: bool | None = None
-
-
-@dataclass(frozen=True)
-class MemoryBudget:
-    """The bytes that a rank may use.
-
-    device: bytes on the rank's device. host: bytes in host memory in a GPU run; None: no limit.
-    """
-
-    device: int
-    host: int | None = None
-
-    def holds(self, plan: MemoryPlan) -> bool:
-        """Return True if the plan fits into the memory of device and host."""
-        return plan.total <= self.device and self.holds_host(plan)
-
-    def holds_host(self, plan: MemoryPlan) -> bool:
-        """Return True if the plan's offloaded state fits into host memory."""
-        return self.host is None or plan.host <= self.host
-
 
 def choose_plan(
-    setting: EngineSettings, request: PlanRequest, shape_of: BatchShapeOf, memory: MemoryBudget
+    setting: EngineSettings,
+    request: PlanRequest,
+    shape_of: BatchShapeOf,
+    memory: MemoryBudget,
+    methods: Methods = (),
 ) -> MemoryPlan:
     """Return the fastest plan that fits. ValueError if none fits, with flag changes that would fit.
 
-    shape_of: returns the batch shape for a token budget.
+    shape_of: returns the batch shape for a token budget. methods: other training methods that the error may
+    offer. ValueError also for a GPU on which the run cannot compute.
 
     On a GPU, only speed decides. On a CPU, whose memory is shared with other programs, speed decides only the
     token budget. The recompute policy is then the fastest whose activations take at most a quarter of the
@@ -122,18 +60,15 @@ def choose_plan(
     If the user left sync_each_batch open and a step has several micro-batches, gradients are reduced once per
     step, provided that this fits.
     """
-    plans = [
-        plan_memory(request.reduced(setting, work), policy, budget, work)
-        for budget in request.budgets(setting.device)
-        for work in [shape_of(budget)]
-        for policy in request.policies()
-    ]
+    _check_gpu(setting)
+    plans = possible_plans(setting, request, shape_of)
     fitting = [plan for plan in plans if memory.holds(plan)]
     # with few units, one reduction per step may need less memory
     if not fitting and request.sync_each_batch is None:
         fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
     if not fitting:
-        raise ValueError(_refusal(min(plans, key=lambda plan: plan.total), request, shape_of, memory))
+        smallest = min(plans, key=lambda plan: plan.total)
+        raise ValueError(Refused(smallest, request, shape_of, memory).message(methods))
     chosen = min(fitting, key=_step_time)
     if setting.device != "cuda":
         chosen = _preferred([plan for plan in fitting if plan.token_budget == chosen.token_budget], memory)
@@ -141,6 +76,20 @@ def choose_plan(
         return chosen
     once = _reduced_once(chosen)
     return once if memory.holds(once) else chosen
+
+
+def _check_gpu(setting: EngineSettings) -> None:
+    """Raise ValueError if the setting's GPU cannot compute the run."""
+    if setting.gpu is None:
+        return
+    config = json.loads(setting.config_json)
+    size = (
+        None
+        if setting.generic
+        else config.get("head_dim") or (config["hidden_size"] // config["num_attention_heads"])
+    )
+    if reason := cannot_run(setting.gpu, setting.state.compute_dtype, size):
+        raise ValueError(reason)
 
 
 def _reduced_once(plan: MemoryPlan) -> MemoryPlan:
@@ -179,78 +128,6 @@ def _preferred(fitting: list[MemoryPlan], memory: MemoryBudget) -> MemoryPlan:
     return quick[-1] if quick else fitting[0]
 
 
-def _refusal(smallest: MemoryPlan, request: PlanRequest, shape_of: BatchShapeOf, memory: MemoryBudget) -> str:
-    needs, there = smallest.total, memory.device
-    if smallest.total <= memory.device and memory.host is not None:
-        needs, there = smallest.host, memory.host
-    where = " of host memory" if needs != smallest.total else ""
-    head = (
-        f"this run does not fit: it needs {size_text(needs)}{where} a rank (micro-batches of "
-        f"{smallest.token_budget:,} tokens, recompute {smallest.recompute}), and {size_text(there)} is there"
-    )
-    offers = [
-        f"{text} ({_sizes(plan)})"
-        for text, plan in _changes(smallest, request, shape_of)
-        if memory.holds(plan)
-    ]
-    if not offers:
-        return f"{head}; no single change of flags makes it fit: take a smaller model or more memory"
-    return f"{head}; what would fit: " + "; ".join(offers)
-
-
-def _sizes(plan: MemoryPlan) -> str:
-    return size_text(plan.total) + (
-        f" and {size_text(plan.host)} of the host" if plan.setting.state.offload else ""
-    )
-
-
-def _changes(
-    plan: MemoryPlan, request: PlanRequest, shape_of: BatchShapeOf
-) -> Iterator[tuple[str, MemoryPlan]]:
-    """Yield each flag change that may save memory, as text, and the plan that results."""
-    setting, state = plan.setting, plan.setting.state
-    work = shape_of(plan.token_budget)
-
-    def planned(changed: EngineSettings, recompute: str = plan.recompute) -> MemoryPlan:
-        return plan_memory(changed, recompute, plan.token_budget, work)
-
-    def sharded(strategy: str, ranks: int) -> MemoryPlan:
-        return planned(replace(setting.with_state(strategy=strategy), world_size=ranks, node_size=0))
-
-    if plan.recompute != "block":
-        yield "--recompute block", planned(setting, "block")
-    if plan.token_budget > request.max_seqlen:
-        budget = request.max_seqlen
-        yield (
-            f"--micro_batch_tokens {budget}",
-            plan_memory(setting, plan.recompute, budget, shape_of(budget)),
-        )
-    if setting.world_size > 1:
-        for strategy in ("shard_grad_op", "full_shard"):
-            if strategy != state.strategy:
-                yield fsdp_flag(strategy, state.offload), sharded(strategy, setting.world_size)
-    for flag, options in lower_precision(state):
-        yield flag, planned(setting.with_state(**options))
-    if not state.sync_each_batch:
-        yield "--sync_each_batch True", planned(setting.with_state(sync_each_batch=True))
-    narrow: dict[str, Any] = {
-        name: choices[-1]
-        for name, choices in state_flag_choices().items()
-        if (state.sync_each_batch or name != "grad_dtype")
-        and planned(setting.with_state(**{name: choices[-1]})).total < plan.total
-    }
-    if state.compute_dtype == "bfloat16" and state.replace(**narrow) != state:
-        flags = " ".join(f"--{name} {dtype}" for name, dtype in narrow.items())
-        yield flags, planned(setting.with_state(**narrow))
-    if setting.device == "cuda" and not state.offload:
-        name = state.strategy if setting.world_size > 1 else "full_shard"
-        yield fsdp_flag(name, True), planned(setting.with_state(offload=True))
-    for ranks in (2, 4, 8, 16, 32, 64):
-        if ranks > setting.world_size:
-            flag = fsdp_flag("full_shard", state.offload)
-            yield f"{ranks} ranks with {flag}, each with as much memory", sharded("full_shard", ranks)
-
-
 def plan_run_memory(
     args: TrainingArguments,
     setting: EngineSettings,
@@ -258,12 +135,13 @@ def plan_run_memory(
     cost: tuple[float, ...],
     memory: MemoryBudget,
     previous: PreviousPlan | None = None,
+    methods: Methods = (),
 ) -> MemoryPlan:
     """Plan the memory of a training run on `rows`. ValueError if no plan fits into `memory`.
 
     Batch shapes come from packing the first steps of epoch 0; the longest rows of the data set bound all
     later steps. cost: linear and quadratic compute cost per conversation token. previous: choices to keep
-    from an earlier plan.
+    from an earlier plan. methods: other training methods that the error may offer.
     """
     from fastsft.planning.run_plan import longest_rows, packing_summary
 
@@ -295,4 +173,4 @@ def plan_run_memory(
         previous.sync_each_batch if is_final else args.sync_each_batch,
         is_final,
     )
-    return choose_plan(setting, request, shape_of, memory)
+    return choose_plan(setting, request, shape_of, memory, methods)

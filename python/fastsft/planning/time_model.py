@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fastsft.planning.devices import PCIE_LINK, Gpu
+from fastsft.planning.gpus import PCIE_LINK, Gpu
 from fastsft.planning.memory_plan import MemoryPlan
 
 _KERNEL_GAP = 1.4e-6  # seconds between two kernels in a stream
@@ -19,6 +19,7 @@ _KERNELS_PER_LAYER = 36
 # These shares of the traffic, for adding to gradients and for writing them, are not hidden.
 _ADD_SHARE, _WRITE_SHARE = 0.55, 0.4
 _NEWER_KERNELS = ("cudnn", "fa3", "fa4")  # "auto" counts as flash2, since kernels are measured only later
+_NEWER_GPUS = (9, 10)  # major compute capabilities for which these kernels are made (attention_choice.h)
 _CAP = "attn_logit_softcapping"
 _BACKWARD = 2 / 3  # the backward pass's share of a micro-batch's computation
 
@@ -79,6 +80,10 @@ def why_not(plan: MemoryPlan) -> str:
         return "it knows one machine only"
     if state.strategy not in ("no_shard", "shard_grad_op", "full_shard"):
         return f"it does not know what {state.strategy} communicates"
+    if setting.gpu is not None and setting.gpu.capability < (8, 0):
+        return (
+            "it does not know the rate of our own attention, which computes where FlashAttention-2 does not"
+        )
     if json.loads(setting.config_json).get(_CAP):
         return f"it does not know the rate of attention with {_CAP}, which has a kernel of its own"
     return ""
@@ -167,6 +172,8 @@ class _Model:
         setting = plan.setting
         config: dict[str, Any] = json.loads(setting.config_json)
         self.state, self.ranks, self.kernel = setting.state, setting.world_size, setting.attention_kernel
+        if setting.gpu is not None and setting.gpu.capability[0] not in _NEWER_GPUS:
+            self.kernel = "flash2"
         self.parameters = self.trained = _C.count_parameters(setting.config_json)
         linear, quadratic = _C.conversation_cost(setting.config_json)
         self.products = linear

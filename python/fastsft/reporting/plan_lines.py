@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsft.planning.devices import PCIE_LINK, size_text
+from fastsft.planning.devices import size_text
+from fastsft.planning.gpus import PCIE_LINK
 from fastsft.planning.memory_plan import EngineSettings, MemoryPlan
-from fastsft.planning.plan_choice import MemoryBudget
+from fastsft.planning.plan_request import MemoryBudget
 from fastsft.planning.time_model import CENTRAL, HIGH, LOW, predict, why_not
 
 

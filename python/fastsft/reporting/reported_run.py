@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fastsft.callbacks.state import TrainerState
     from fastsft.data.token_rows import TokenRows
     from fastsft.planning.memory_plan import MemoryPlan
-    from fastsft.planning.plan_choice import MemoryBudget
+    from fastsft.planning.plan_request import MemoryBudget
     from fastsft.planning.run_plan import RunPlan
     from fastsft.reporting.progress import Progress
     from fastsft.reporting.reported_model import ReportedModel

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fastsft.planning.devices import gpu_of
+from fastsft.planning.gpus import gpu_of
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments

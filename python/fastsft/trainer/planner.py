@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from fastsft.lora.lighter import lighter_methods
 from fastsft.model.tuned_gemms import tune_gemms
 from fastsft.planning.devices import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan
-from fastsft.planning.plan_choice import MemoryBudget, PreviousPlan, plan_run_memory
+from fastsft.planning.plan_choice import plan_run_memory
+from fastsft.planning.plan_request import MemoryBudget, PreviousPlan
 from fastsft.planning.run_plan import RunPlan, packing_summary
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.comparison import compare
@@ -164,6 +166,7 @@ class Planner:
     def _choose(self, rows: TokenRows, kept: PreviousPlan | None = None) -> None:
         args, model = self._setup.args, self._setup.model
         setting, cost = model.memory_setting(args), model.conversation_cost()
-        self.memory_plan = plan_run_memory(args, setting, rows, cost, self.memory, kept)
+        methods = lighter_methods(model, setting) if kept is None else ()
+        self.memory_plan = plan_run_memory(args, setting, rows, cost, self.memory, kept, methods)
         self.token_budget = self.memory_plan.token_budget
         model.reduce_each_batch(each=self.sync_each_batch)

@@ -1,0 +1,80 @@
+"""`fastsft recipes`: lists recipes, which are YAML files for `fastsft train --config`, and writes one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
+
+FOLDER = Path(__file__).parents[1] / "recipes"  # written by scripts/make_recipes.py
+_FITS = re.compile(r"#   (.+?) +[\d.]+ of [\d.]+")  # a card, and the memory planned on it
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the list, or write the recipe NAME; return 0, or 1 if it cannot be written."""
+    parser = CommandParser(prog="fastsft recipes", description=__doc__)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a recipe; without: a list of all")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="file to write; default NAME.yaml")
+    args = parser.parse_args(arguments)
+    if args.name is None:
+        for line in _listing():
+            print_line(line)
+        return 0
+    try:
+        path = write_recipe(args.name, args.file)
+    except (OSError, ValueError) as error:
+        print_error("recipes", error)
+        return 1
+    print_line(f"wrote {path}: give your data as data_path, then: fastsft train --config {path}")
+    return 0
+
+
+def names() -> list[str]:
+    """Return the names of all recipes."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def write_recipe(name: str, file: str | None = None) -> Path:
+    """Write a recipe to `file`, by default NAME.yaml, and return the path. An existing file stays.
+
+    ValueError for an unknown name, for a file that is no YAML by its name, and for an existing file.
+    """
+    name = name.lower().removesuffix(".yaml")
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), 1, cutoff=0.5)
+        hint = f"the nearest is {near[0]}; " if near else ""
+        raise ValueError(f'no recipe "{name}": {hint}fastsft recipes lists them')
+    path = Path(file or f"{name}.yaml").expanduser()
+    if path.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"expected a .yaml or .yml file, which --config reads, got {path}")
+    text = (FOLDER / f"{name}.yaml").read_text("utf-8").replace(f"--config {name}.yaml", f"--config {path}")
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ValueError(f"{path} exists and stays as it is: name another file") from None
+    return path
+
+
+def _listing() -> list[str]:
+    rows = []
+    for name in names():
+        head = (FOLDER / f"{name}.yaml").read_text("utf-8").splitlines()
+        model, _, method = head[0].removeprefix("# ").partition(": ")
+        cards = [found[1] for line in head if (found := _FITS.match(line))]
+        rows.append((name, model.partition(" (")[0], method.partition(",")[0], ", ".join(cards)))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]
+    return [
+        *lines,
+        "",
+        "fastsft recipes NAME [FILE] writes one; cards: planned to fit, not tried (docs/memory.md)",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Settings of LoRA and QLoRA for a model, which the planner offers if a run does not fit into memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fastsft.arguments.lora import LoraArguments
+from fastsft.lora.adapted_model import AdaptedModel
+from fastsft.lora.attach import adapted_kind, requested_settings
+from fastsft.lora.targets import ALL_LINEAR
+from fastsft.model.causal_lm import CausalLM
+from fastsft.model.live_weights import LiveHooks
+from fastsft.planning.memory_plan import EngineSettings
+
+_RANK = 16
+_FLAGS = f"--lora True --lora_r {_RANK} --lora_target_modules {ALL_LINEAR}"
+
+
+def lighter_methods(model: CausalLM, setting: EngineSettings) -> Iterator[list[tuple[str, EngineSettings]]]:
+    """Yield LoRA and QLoRA, each as flags and the settings that result, without the method of `model`.
+
+    A float32 run has a second variant with --bf16 True. Nothing for a script's own model objects, which have
+    no flags.
+    """
+    if isinstance(model, LiveHooks):
+        return
+    narrow = {"compute_dtype": "bfloat16", "master_dtype": "split"}
+    has_bfloat16 = setting.gpu is None or setting.gpu.capability >= (8, 0)
+    dtypes = [("", setting)]
+    if setting.state.compute_dtype == "float32" and has_bfloat16:
+        dtypes.append(("--bf16 True ", setting.with_state(**narrow)))
+    is_native = model.engine_kind == "native"
+    if isinstance(model, AdaptedModel):
+        if is_native and not model.four_bits:
+            nf4 = [(flag, changed.with_state(frozen_dtype="nf4")) for flag, changed in dtypes]
+            yield [(f"{flag}--q_lora True", changed) for flag, changed in nf4]
+        return
+    for four_bits in (False, True) if is_native else (False,):
+        flags = f"{_FLAGS}{' --q_lora True' if four_bits else ''}"
+        with contextlib.suppress(ValueError):  # without peft, or without linear layers
+            yield [
+                (f"{flag}{flags}", _adapted(model, changed, four_bits=four_bits)) for flag, changed in dtypes
+            ]
+
+
+def _adapted(model: CausalLM, setting: EngineSettings, *, four_bits: bool) -> EngineSettings:
+    lora = LoraArguments(lora=True, lora_r=_RANK, lora_target_modules=[ALL_LINEAR], q_lora=four_bits)
+    adapted = adapted_kind(model)(model, requested_settings(lora, None), {}, four_bits=four_bits)
+    changed = replace(adapted.with_adapters_of_engine(setting), generic=None)
+    return changed.with_generic(adapted.activation_sizes(setting.state.compute_dtype))

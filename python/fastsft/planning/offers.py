@@ -1,0 +1,164 @@
+"""Flag changes with which a run would fit into memory, in the order of their cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastsft.arguments.device_fields import lower_precision, state_flag_choices
+from fastsft.arguments.engine_flags import fsdp_flag
+from fastsft.planning.devices import size_text
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
+from fastsft.planning.plan_request import BatchShapeOf, MemoryBudget, PlanRequest, possible_plans
+
+_LEAST_ROW = 256  # tokens below which no shorter row is offered
+_MOST_RANKS = 64
+
+# For each other training method, its flags and the settings that result, in one or more variants. The first
+# variant that fits is offered.
+Methods = Iterable[Sequence[tuple[str, EngineSettings]]]
+_Offers = Iterator[tuple[str, MemoryPlan]]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A run that does not fit. smallest: its smallest plan."""
+
+    smallest: MemoryPlan
+    request: PlanRequest
+    shape_of: BatchShapeOf
+    memory: MemoryBudget
+
+    def message(self, methods: Methods) -> str:
+        """Return the error message, with each flag change that makes the run fit.
+
+        The order is that of their cost: the same numbers later, other rounding, transfers to the host,
+        another training method, shorter rows, more devices.
+        """
+        plan, memory = self.smallest, self.memory
+        needs, there = plan.total, memory.device
+        if plan.total <= memory.device and memory.host is not None:
+            needs, there = plan.host, memory.host
+        where = " of host memory" if needs != plan.total else ""
+        head = (
+            f"this run does not fit: it needs {size_text(needs)}{where} a rank (micro-batches of "
+            f"{plan.token_budget:,} tokens, recompute {plan.recompute}), and {size_text(there)} is there"
+        )
+        others = list(methods)
+        if not (offers := self._offers(others) or self._without_limits(others)):
+            return f"{head}; no single change of flags makes it fit: take a smaller model or more memory"
+        return f"{head}; what would fit: " + "; ".join(offers)
+
+    def _offers(self, methods: Methods, flags: str = "") -> list[str]:
+        changes = self._changes(methods)
+        return [f"{flags}{text} ({_sizes(plan)})" for text, plan in changes if self.memory.holds(plan)]
+
+    def _without_limits(self, methods: Methods) -> list[str]:
+        """Return the offers for a run that recomputes blocks and has the smallest micro-batches."""
+        flags, request = "", self.request
+        if request.recompute not in ("auto", "block"):
+            flags, request = "--recompute block ", replace(request, recompute="block")
+        if request.token_budget is not None and request.token_budget > request.max_seqlen:
+            request = replace(request, token_budget=request.max_seqlen)
+            flags += f"--micro_batch_tokens {request.token_budget} "
+        if not flags:
+            return []
+        smallest = self._smallest_of(self.smallest.setting, request)
+        if self.memory.holds(smallest):
+            return [f"{flags.strip()} ({_sizes(smallest)})"]
+        return replace(self, smallest=smallest, request=request)._offers(methods, flags)
+
+    def _changes(self, methods: Methods) -> _Offers:
+        yield from self._same_numbers()
+        yield from self._other_rounding()
+        state = self.smallest.setting.state
+        if self.smallest.setting.device == "cuda" and not state.offload:
+            name = state.strategy if self.smallest.setting.world_size > 1 else "full_shard"
+            yield fsdp_flag(name, True), self._planned(offload=True)
+        yield from self._other_methods(methods)
+        yield from self._shorter_rows(self.smallest)
+        yield from self._more_ranks()
+
+    def _planned(self, **state: Any) -> MemoryPlan:
+        return self._with(self.smallest.setting.with_state(**state))
+
+    def _with(self, setting: EngineSettings, recompute: str | None = None) -> MemoryPlan:
+        plan = self.smallest
+        work = self.shape_of(plan.token_budget)
+        return plan_memory(setting, recompute or plan.recompute, plan.token_budget, work)
+
+    def _smallest_of(self, setting: EngineSettings, request: PlanRequest | None = None) -> MemoryPlan:
+        plans = possible_plans(setting, request or self.request, self.shape_of)
+        return min(plans, key=lambda plan: plan.total)
+
+    def _same_numbers(self) -> _Offers:
+        plan, setting = self.smallest, self.smallest.setting
+        if plan.recompute != "block":
+            yield "--recompute block", self._with(setting, "block")
+        if plan.token_budget > (budget := self.request.max_seqlen):
+            work = self.shape_of(budget)
+            yield f"--micro_batch_tokens {budget}", plan_memory(setting, plan.recompute, budget, work)
+        for strategy in ("shard_grad_op", "full_shard") if setting.world_size > 1 else ():
+            if strategy != setting.state.strategy:
+                yield fsdp_flag(strategy, setting.state.offload), self._sharded(strategy, setting.world_size)
+
+    def _other_rounding(self) -> _Offers:
+        plan, state = self.smallest, self.smallest.setting.state
+        for flag, options in lower_precision(state):
+            yield flag, self._planned(**options)
+        if not state.sync_each_batch:
+            yield "--sync_each_batch True", self._planned(sync_each_batch=True)
+        narrow: dict[str, Any] = {
+            name: choices[-1]
+            for name, choices in state_flag_choices().items()
+            if (state.sync_each_batch or name != "grad_dtype")
+            and self._planned(**{name: choices[-1]}).total < plan.total
+        }
+        if state.compute_dtype == "bfloat16" and state.replace(**narrow) != state:
+            flags = " ".join(f"--{name} {dtype}" for name, dtype in narrow.items())
+            yield flags, self._planned(**narrow)
+
+    def _other_methods(self, methods: Methods) -> _Offers:
+        """Yield each method that fits; if there is none, the lightest with shorter rows."""
+        lightest = None
+        for variants in methods:
+            for flags, setting in variants:
+                lightest = flags, self._smallest_of(setting)
+                if self.memory.holds(lightest[1]):
+                    yield lightest
+                    break
+        if lightest and not self.memory.holds(lightest[1]):
+            yield from self._shorter_rows(lightest[1], f"{lightest[0]} ")
+
+    def _shorter_rows(self, plan: MemoryPlan, flags: str = "") -> _Offers:
+        """Yield the longest rows, of those halved again and again, that make `plan` fit."""
+        length, is_given = self.request.max_seqlen // 2, self.request.token_budget is not None
+        while length >= _LEAST_ROW:
+            step = max(plan.work.step_tokens, length)
+            work = BatchShape(length, length, length, step, step, 2 * -(-step // length))
+            changed = plan_memory(plan.setting, plan.recompute, length, work)
+            if self.memory.holds(changed):
+                budget = f" --micro_batch_tokens {length}" if is_given else ""
+                yield f"{flags}--model_max_length {length}{budget}, which cuts longer conversations", changed
+                return
+            length //= 2
+
+    def _more_ranks(self) -> _Offers:
+        ranks = 2
+        while ranks <= _MOST_RANKS:
+            changed = self._sharded("full_shard", ranks)
+            if ranks > self.smallest.setting.world_size and self.memory.holds(changed):
+                flag = fsdp_flag("full_shard", self.smallest.setting.state.offload)
+                yield f"{ranks} ranks with {flag}, each with as much memory", changed
+                return
+            ranks *= 2
+
+    def _sharded(self, strategy: str, ranks: int) -> MemoryPlan:
+        setting = self.smallest.setting.with_state(strategy=strategy)
+        return self._with(replace(setting, world_size=ranks, node_size=0))
+
+
+def _sizes(plan: MemoryPlan) -> str:
+    host = f" and {size_text(plan.host)} of the host" if plan.setting.state.offload else ""
+    return f"{size_text(plan.total)}{host}"
