@@ -105,7 +105,7 @@ print(sorted(item.path for item in client.list_artifacts(run.info.run_id, "sampl
 @needs("mlflow")
 def test_mlflow_has_files(tmp_path: Path) -> None:
     output = run_script(TELL, tmp_path, MLFLOW_TRACKING_URI="file:runs")
-    assert output.splitlines()[-1] == "['samples/step-2.md', 'samples/step-4.md']"
+    assert output.splitlines()[-1] == "['samples/step-2.txt', 'samples/step-4.txt']"
 
 
 def test_files_of_prompts(tmp_path: Path) -> None:

@@ -112,9 +112,9 @@ class MlflowTracker(Tracker):
         self._mlflow.MlflowClient().log_batch(self._run_id, metrics=of_run)
 
     def log_samples(self, samples: list[dict[str, str]], step: int) -> None:
-        """Log prompts and replies as an artifact, a Markdown file for each step."""
+        """Log prompts and replies as an artifact, a text for each step."""
         text = "\n\n---\n\n".join(map(sample_markdown, samples))
-        self._mlflow.MlflowClient().log_text(self._run_id, text, f"samples/step-{step}.md")
+        self._mlflow.MlflowClient().log_text(self._run_id, text, f"samples/step-{step}.txt")
 
     def on_train_begin(
         self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **given: Any

@@ -22,7 +22,8 @@ from fastsft.planning.devices import size_text
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.exchange import on_rank0
 from fastsft.runtime.launch import launch
-from fastsft.runtime.timeouts import deadline
+from fastsft.runtime.messages import warn_once
+from fastsft.runtime.timeouts import deadline, note_progress
 from fastsft.sources.data_files import data_files
 from fastsft.sources.readers import read_records
 from fastsft.tokenizer.tokenizer import Tokenizer
@@ -144,6 +145,7 @@ class Samples:
         row = _C.TokenDataset()
         row.append(np.asarray(ids, dtype=np.int32), [])
         logits: torch.Tensor = self._setup.engine.row_logits(row, np.zeros(1, dtype=np.int64))
+        note_progress()
         return logits[-1].float().cpu()
 
     def _most_tokens(self) -> int:
@@ -177,6 +179,10 @@ class Samples:
             raise ValueError(
                 f"--sample_prompts {count} takes the first conversations of the evaluation data, of which "
                 "none that fastsft has labelled leaves room for a reply; name a file of prompts"
+            )
+        if len(found) < count:
+            warn_once(
+                f"--sample_prompts {count}: {len(found)} evaluation conversations have room for a reply"
             )
         return found
 
