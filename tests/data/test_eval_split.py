@@ -91,6 +91,9 @@ def test_rows_keep_their_order_labels_and_items(tmp_path: Path) -> None:
     [
         (1.5, {}, r"expected a fraction below 1 or a number .*, got 1.5; 1.5 % is 0.015"),
         (-0.1, {}, r"expected a fraction below 1 or a number of conversations \(0 is off\), got -0.1"),
+        ("0.1", {}, "expected a number .*, got '0.1'"),
+        (None, {}, "expected a number .*, got None"),
+        (True, {}, "expected a number .*, got True"),
         (float("nan"), {}, "got nan"),
         (float("inf"), {}, "got inf"),
         (57, {}, "expected fewer than the 57 conversations with learned tokens of .*data.json"),
@@ -99,7 +102,7 @@ def test_rows_keep_their_order_labels_and_items(tmp_path: Path) -> None:
         (0.1, {"mask_policy": "spans", "template": "vicuna_v1.1", "train_turns": "each"}, "name a file with"),
     ],
 )
-def test_refusals(share: float, more: dict[str, Any], expected: str, tmp_path: Path) -> None:
+def test_refusals(share: Any, more: dict[str, Any], expected: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"--eval_split.*{expected}"):
         if "mask_policy" in more:
             (tmp_path / "data.json").write_text(json.dumps(RECORDS))

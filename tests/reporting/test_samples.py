@@ -157,5 +157,6 @@ def test_flags_that_are_refused(caplog: pytest.LogCaptureFixture) -> None:
         TrainingArguments("o", sample_prompts="3")
     with pytest.raises(ValueError, match="--sample_max_new_tokens: expected at least 1, got 0"):
         TrainingArguments("o", sample_prompts="3", eval_strategy="epoch", sample_max_new_tokens=0)
+    assert TrainingArguments("o", sample_prompts=3, eval_strategy="epoch").sample_prompts == "3"  # type: ignore[arg-type]
     TrainingArguments("o", sample_temperature=0.5)
     assert "--sample_temperature 0.5 has no effect: it is read with --sample_prompts" in caplog.text

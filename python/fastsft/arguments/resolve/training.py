@@ -142,9 +142,9 @@ def resolve_evaluation(args: ArgumentFields) -> None:
 
 
 def _resolve_samples(args: ArgumentFields) -> None:
-    given = args.sample_prompts
-    if given is None:
+    if args.sample_prompts is None:
         return
+    args.sample_prompts = given = str(args.sample_prompts)  # a script may give a number
     if given.lstrip("-").isdigit() and int(given) < 1:
         raise ValueError(f"--sample_prompts: expected at least 1 conversation, or a file, got {given}")
     if args.eval_strategy == "no" and not args.eval_on_start:
