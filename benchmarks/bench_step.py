@@ -160,19 +160,21 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     for _ in range(options.warm_up):
         step()
     engine.take_results(all=True)
-    times, results = [], []
+    times, results, repeats = [], [], []
     for _ in range(options.repeats):
-        started = time.perf_counter()
+        started, clock = time.perf_counter(), time.strftime("%H:%M:%S")
         for _ in range(options.steps):
             results += step()
         results += engine.take_results(all=True)
         times.append((time.perf_counter() - started) / options.steps)
+        repeats.append([clock, times[-1]])  # next to clocks.csv: a power limit shows after some seconds
     if options.profile:
         engine.start_trace(capacity=1_000_000)
         step()
         trace = chrome_trace(engine.stop_trace(), 0, _C.trace_dropped())
         Path(options.profile).write_text(json.dumps(trace))
         engine.take_results(all=True)
+    kernels = top_kernels(options, engine, step)
     seconds, tokens = statistics.median(times), sum(lengths)
     predicted = prediction(options, config, lengths, batches)
     flops = step_flops(config, engine.parameter_shapes, lengths)
@@ -189,9 +191,34 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "predicted_seconds_per_token": predicted and predicted.seconds,
         "peak_memory_gib": peak_memory(options.device) / 2**30,
         "engine_memory": engine.memory(), "loss": results[-1].loss, "grad_norm": results[-1].grad_norm,
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": torch.backends.cudnn.version(), "repeats": repeats, "top_kernels": kernels,
         "finite": all(result.finite for result in results),
     }  # fmt: skip
+
+
+def top_kernels(options: argparse.Namespace, engine: Any, step: Any) -> list[dict[str, Any]]:
+    """The kernels of one more step that take longest: name, calls, milliseconds, share of all kernels."""
+    if not options.top_kernels:
+        return []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        step()
+        engine.take_results(all=True)
+        torch.cuda.synchronize()
+    rows = sorted(profiler.key_averages(), key=lambda row: -row.self_device_time_total)
+    total = sum(row.self_device_time_total for row in rows) or 1
+    if not any(row.self_device_time_total for row in rows):
+        print("top kernels: the profiler has seen none")
+        return []
+    found = [
+        {
+            "kernel": row.key, "calls": row.count, "ms": round(row.self_device_time_total / 1e3, 3),
+            "share": round(row.self_device_time_total / total, 4),
+        }
+        for row in rows[: options.top_kernels]
+    ]  # fmt: skip
+    for row in found:
+        print(f"{row['share']:>7.2%} {row['ms']:>10.3f} ms {row['calls']:>6} x {row['kernel'][:120]}")
+    return found
 
 
 def gains() -> list[float]:
@@ -217,6 +244,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--warm_up", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5, help="steps a repeat")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--top_kernels", type=int, default=0, help="how many kernels of one step to print")
     parser.add_argument("--profile", help="a file for the timeline of one more step")
     parser.add_argument("--out", help="a file for the record; default: results/step_<model>_<workload>.json")
     return parser.parse_args(arguments)
@@ -232,7 +260,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     path = Path(options.out) if options.out else default
     path.write_text(json.dumps(record, indent=1) + "\n")
     for name, value in record.items():
-        if name not in ("versions", "hardware"):
+        if name not in ("versions", "hardware", "top_kernels"):
             print(f"{name:<20} {value}")
     if not record["finite"]:
         raise SystemExit(f"the timing is void: a step was not finite, loss {record['loss']}")

@@ -2,10 +2,12 @@
 # Builds fastsft on a machine with a GPU, then tests and measures it, the most important steps first.
 #
 # usage: benchmarks/gpu.sh [seconds, default 560] [step...]
-# Steps: build device numbers step gemm attention step_real step_13b ops suite peers sanitizer; without names, all in this
-# order. numbers: attention's kernels against each other, and an engine's losses and gradients against the CPU's.
-# peers_7b, the peers' 7B row, takes a run of its own.
-# Planned for one H200; with less than 130 GiB of device memory the 7B rows take 10 bytes a parameter and 13B is left out.
+# Steps: build device numbers step gemm attention ops_suite recorded ops step_real step_13b suite peers sanitizer; without
+# names, all in this order. build: only if no extension for PYTHON is there (carry_extension.sh makes one elsewhere).
+# numbers: attention's kernels against each other with dirty scratch, and an engine's losses and gradients against the
+# CPU's. recorded: a run of FastChat's that tests/golden has, with its losses. The first seven fit into 560 seconds on an
+# H100 or H200; `gpu.sh 200 ops step_real` is made for a second call. peers_7b, the peers' 7B row, takes a run of its own.
+# With less than 130 GiB of device memory (H100 80 GB) 7B has short micro-batches, and 13B is left out.
 # A step that does not fit into the seconds, or is cut off by them, is left out; the last line says how to go on. PYTHON is the interpreter
 # that has torch (default: python3). Nothing is downloaded. Records go to benchmarks/results/. Where OUT names a
 # folder, it gets gpu.log, and after every step results.tgz: records, logs, timelines.
@@ -16,7 +18,7 @@ python="${PYTHON:-python3}"
 budget="${1:-560}"
 shift $(($# > 0))
 steps=("$@")
-((${#steps[@]})) || steps=(build device numbers step gemm attention step_real step_13b ops suite peers sanitizer)
+((${#steps[@]})) || steps=(build device numbers step gemm attention ops_suite recorded ops step_real step_13b suite peers sanitizer)
 work=build/gpu
 mkdir -p "$work" benchmarks/results
 rm -f "$work"/*
@@ -66,11 +68,12 @@ run() {
 
 # One process a file: a kernel that breaks the device's context ends the tests of its file only. Files without
 # tests for a GPU are not collected, they may import what this machine lacks.
+pytest=("$python" -m pytest -q --tb=short --maxfail=20 -p no:cacheprovider)
+cuda_tests() { grep -rlE --include='test_*.py' 'mark\.cuda|device: OpDevice' "$1" | sort; }
 suite() {
   local file
-  local pytest=("$python" -m pytest -q --tb=short --maxfail=20 -p no:cacheprovider)
   run suite_test_kernel_listing 300 "${pytest[@]}" tests/ops/test_kernel_listing.py
-  for file in $(grep -rlE --include='test_*.py' 'mark\.cuda|device: OpDevice' tests | sort); do
+  for file in $(cuda_tests tests); do
     run "suite_$(basename "$file" .py)" 300 "${pytest[@]}" -m cuda "$file"
   done
 }
@@ -79,7 +82,16 @@ suite() {
 bench() {
   local name="$1"
   shift
-  run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device cuda:0 --warm_up 1 "$@"
+  run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device "${DEVICE:-cuda:0}" --warm_up 1 "$@"
+}
+
+# narrow RECOMPUTE TOKENS SETTING: 7B at 10 bytes a parameter, with one step's kernels. SETTING: options of bench_step.py
+# after --attention_kernel.
+narrow() {
+  local name="step_7b_W1_narrow_$1_$2_${3// --/_}"
+  # shellcheck disable=SC2086  # words of the setting
+  bench "$name" --model "${MODEL:-vicuna-7b}" --workload W1 --recompute "$1" --micro_batch_tokens "$2" "${ten_bytes[@]}" --rows 16 \
+    --repeats 2 --steps 2 --top_kernels 25 --attention_kernel $3
 }
 
 # compare NAME LIMIT ARGUMENTS...: bench_peers.py, with the wheels of carry_peers.sh. They are unpacked once a run,
@@ -98,12 +110,12 @@ compare() {
   PYTHONPATH="$PYTHONPATH:$site" run "$name" "$limit" "$python" benchmarks/bench_peers.py --device cuda:0 "$@"
 }
 
-# A 7B model with fp32 gradients and split masters takes 16 bytes a parameter, 100 GiB of 139: the rest decides over
-# micro-batches, here of three rows of 2,047 tokens. At 10 bytes it takes 63 GiB.
-large=(--micro_batch_tokens 6144 --recompute none --master_dtype split) suffix=""
-narrow=(--grad_dtype bfloat16 --optim_dtype bfloat16 --master_dtype split)
+# A 7B model takes 63 GiB at 10 bytes a parameter; activations get the rest: with nothing computed again, one row of
+# 2,047 tokens on an H100 80 GB, eight on an H200. With fp32 gradients and split masters it takes 16 bytes, 100 GiB.
+ten_bytes=(--grad_dtype bfloat16 --optim_dtype bfloat16 --master_dtype split)
+large=(--micro_batch_tokens 6144 --recompute none --master_dtype split) suffix="" most_tokens=16384
 if ((0 < device_gib && device_gib < 130)); then
-  large=(--micro_batch_tokens 4096 --recompute gate_up "${narrow[@]}") suffix=_10_bytes
+  large=(--micro_batch_tokens 4096 --recompute gate_up "${ten_bytes[@]}") suffix=_10_bytes most_tokens=2048
 fi
 
 # too_large STEP: whether it needs the memory of an H200, which is not there.
@@ -113,32 +125,34 @@ too_large() {
 
 one_step() {
   case "$1" in
-    build) run build 480 bash benchmarks/build_in_place.sh ;;
+    build)
+      if "$python" -c 'import torch, fastsft._C as c; assert c.with_cuda' 2>/dev/null; then
+        echo "== build: left out, python/fastsft has an extension for this interpreter"
+      else
+        run build 480 bash benchmarks/build_in_place.sh
+      fi
+      ;;
     device) run device 60 "$python" -c 'import torch, fastsft._C as c; print(torch.__version__, torch.cuda.get_device_name(), c.with_cuda); assert c.with_cuda' ;;
     numbers)
       run attention_kernels 90 "$python" -c 'import torch
 from fastsft.model.attention_kernel import Heads, faster_kernel
 print("cuDNN", torch.backends.cudnn.version(), "(equal times: flash2 ran twice)")
-for heads in (Heads(32, 32, 128), Heads(32, 8, 128)): print(heads, faster_kernel(heads, torch.bfloat16, torch.device("cuda:0")))'
+for heads in (Heads(32, 32, 128), Heads(32, 8, 128), Heads(28, 4, 128), Heads(16, 2, 128), Heads(4, 1, 256)): print(heads, faster_kernel(heads, torch.bfloat16, torch.device("cuda:0")))'
       run engine_numbers 150 "$python" -m pytest -q --tb=short -p no:cacheprovider -m cuda tests/train/test_engine_cuda.py \
-        -k "curve or gradients or wait"
+        -k "fp32_curve or gradients or wait"
       ;;
     suite) suite ;;
     step)
-      bench step_1b_W1 --model llama-3.2-1b --workload W1
-      bench "step_7b_W1$suffix" --model vicuna-7b --workload W1 "${large[@]}" \
-        --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
-      too_large step_7b_W1_narrow ||
-        for setting in flash2 cudnn "cudnn --tune_gemm"; do
-          # shellcheck disable=SC2086  # two words
-          bench "step_7b_W1_narrow_${setting// --/_}" --model vicuna-7b --workload W1 --micro_batch_tokens 16384 --recompute none \
-            "${narrow[@]}" --repeats 2 --steps 3 --attention_kernel $setting
-        done
+      for setting in flash2 cudnn "cudnn --tune_gemm"; do narrow none "$most_tokens" "$setting"; done
+      narrow selective "$((2 * most_tokens))" cudnn
+      bench step_1b_W1 --model llama-3.2-1b --workload W1 --repeats 2 --steps 3
+      too_large step_7b_W1 ||
+        bench step_7b_W1 --model vicuna-7b --workload W1 "${large[@]}" --repeats 2 --steps 3 --profile "$work/step_7b_W1_trace.json"
       ;;
     step_13b)  # 10 bytes a parameter: split masters, moments and gradients in bfloat16
       too_large step_13b ||
         bench step_13b_W1_10_bytes --model vicuna-13b --workload W1 --micro_batch_tokens 4096 --recompute gate_up \
-          "${narrow[@]}" --rows 16 --repeats 2 --steps 2
+          "${ten_bytes[@]}" --rows 16 --repeats 2 --steps 2
       ;;
     step_real)
       bench "step_7b_W2$suffix" --model vicuna-7b --workload W2 "${large[@]}" --rows 128 --repeats 2 --steps 3
@@ -154,8 +168,10 @@ for heads in (Heads(32, 32, 128), Heads(32, 8, 128)): print(heads, faster_kernel
       too_large peers_7b || compare peers_7b 540 --model vicuna-7b --workload W2 --peers fastchat --rows 32 --micro_batch 2 --steps 4 \
         --warm_up 1 --pairs 1 --recompute gate_up
       ;;
-    gemm) run gemm 240 "$python" benchmarks/bench_gemm.py --seconds 200 ;;
-    attention) run attention 200 "$python" benchmarks/bench_attention.py --seconds 160 ;;
+    gemm) run gemm 90 "$python" benchmarks/bench_gemm.py --seconds 60 ;;
+    attention) run attention 100 "$python" benchmarks/bench_attention.py --seconds 80 ;;
+    ops_suite) run ops_suite 120 "${pytest[@]}" -m cuda $(cuda_tests tests/ops) ;;
+    recorded) run recorded 60 "${pytest[@]}" -m cuda tests/train/test_engine_cuda.py -k test_recorded_run_of_fastchat --maxfail=1 ;;
     ops) run ops 120 "$python" benchmarks/bench_ops.py --seconds 90 ;;
     sanitizer)
       if command -v compute-sanitizer >/dev/null; then

@@ -1,6 +1,6 @@
 """Writes python/fastsft/_C.pyi from the docstrings of the built extension.
 
-usage: PYTHONPATH=python python scripts/make_stub.py        (after a build; needs the extra [test])
+usage: PYTHONPATH=python python scripts/make_stub.py        (after a build; needs the extra [lint])
 """
 
 from __future__ import annotations

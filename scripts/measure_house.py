@@ -35,7 +35,7 @@ class Addition:
 
 ADDITIONS = (
     Addition("template", r"zephyr"),
-    Addition("model family", r"qwen3"),
+    Addition("model family", r"qwen3(?!_)"),
     Addition("op", r"rms_norm", ("csrc/ops",)),  # model/ uses ops, which is another matter
     Addition("strategy", r"hybrid_shard_zero2", ("csrc/shard", "csrc/bindings", "python")),
     Addition("data format", r"prompt_completion|PromptCompletion"),

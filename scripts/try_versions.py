@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = (
-    "tests/model/test_packing_trial.py tests/model/test_packing_trial.py "
+    "tests/model/test_packing_trial.py "
     "tests/model/test_generic_packing.py tests/model/test_loss_trial.py tests/lora/test_adapted_experts.py "
     "tests/lora/test_parameter_adapters.py"
 )
@@ -118,8 +118,9 @@ class _Environment:
         return None
 
     def run(self, transformers: str, tests: str) -> dict:
-        extra = _project()["project"]["optional-dependencies"]["test"]
-        rest = [each for each in extra if not each.startswith("transformers")]
+        extras = _project()["project"]["optional-dependencies"]
+        bound = ("transformers", "huggingface_hub", "tokenizers")  # each release of transformers has its own
+        rest = [each for each in extras["test"] + extras["test-extras"] if not each.startswith(bound)]
         # All at once: pip otherwise leaves what it installed before, for which this release may be too old.
         result = self._run("pip", "install", "--quiet", "--upgrade", f"transformers=={transformers}", *rest)
         if result.returncode:

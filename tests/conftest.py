@@ -177,6 +177,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
+def must_run(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Fail what was skipped for a missing package, if FASTSFT_REQUIRE_EXTRAS=1."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+    if report.skipped and "could not import" in reason and os.environ.get("FASTSFT_REQUIRE_EXTRAS") == "1":
+        report.outcome, report.longrepr = "failed", f"FASTSFT_REQUIRE_EXTRAS=1, but {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[Any]:
+    report = yield
+    must_run(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[Any]:
+    report = yield
+    must_run(report)
+    return report
+
+
 def mark_thorough(items: list[pytest.Item]) -> None:
     """`thorough`, for the variants of `variants(...)` and `covering` tests that the suite leaves out."""
     products: dict[str, list[pytest.Item]] = {}

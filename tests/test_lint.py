@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("mypy", reason="could not import the tools of the extra [lint]")
+
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(
     str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob("*") if p.suffix in {".h", ".cpp", ".cu", ".cuh"}

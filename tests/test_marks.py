@@ -86,3 +86,17 @@ def test_named_variants_are_in_the_suite() -> None:
     cases: list[Any] = [Case(pytest.mark.variants("qwen2"), f"test[{name}]") for name in ("llama", "qwen2")]
     assert [case.name for case in selected("", cases)] == ["test[qwen2]"]
     assert len(selected("thorough", cases)) == 2
+
+
+@pytest.mark.parametrize("required", ["0", "1"])
+def test_a_package_that_is_missing_fails_where_all_are_required(
+    required: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTSFT_REQUIRE_EXTRAS", required)
+    reports: list[Any] = [
+        SimpleNamespace(outcome="skipped", skipped=True, longrepr=("file", 1, f"Skipped: {reason}"))
+        for reason in ("could not import 'ray'", "torch sees no GPU")
+    ]
+    for report in reports:
+        conftest.must_run(report)
+    assert [report.outcome for report in reports] == [("skipped", "failed")[required == "1"], "skipped"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,20 +67,29 @@ def test_shares_of_nothing() -> None:
     assert len(measure_words.column(Figures())) == len(measure_words.ANCHORS)
 
 
-def test_a_draw_is_repeated_by_its_seed() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "measure_words.py"), "--draw", "20", "--seed"]
-    first, again, other = (
-        subprocess.run([*command, seed], capture_output=True, text=True, check=True).stdout for seed in "112"
-    )
-    assert first == again != other
-    assert len(first.splitlines()) == 20
-    for line in first.splitlines():
+@pytest.fixture(scope="module")
+def of_this_tree() -> list[Any]:
+    return texts(ROOT)
+
+
+def test_a_draw_is_repeated_by_its_seed(
+    of_this_tree: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measure_words, "texts", lambda root: of_this_tree)
+    shown = []
+    for seed in "112":
+        monkeypatch.setattr(sys, "argv", ["measure_words.py", "--draw", "20", "--seed", seed])
+        assert measure_words.main() == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != shown[2]
+    assert len(shown[0].splitlines()) == 20
+    for line in shown[0].splitlines():
         place = re.match(r"\d+\. (\S+):(\d+): \S", line)
         assert place is not None and (ROOT / place[1]).is_file()
 
 
-def test_figures_of_this_tree_do_not_rise() -> None:
-    figures = measure(texts(ROOT))
+def test_figures_of_this_tree_do_not_rise(of_this_tree: list[Any]) -> None:
+    figures = measure(of_this_tree)
     found = {name: getattr(figures, name) for name in MOST}
     assert all(found[name] <= most for name, most in MOST.items()), found
     rates = {word: figures.per_thousand(word) for word in MOST_PER_THOUSAND}

@@ -80,6 +80,7 @@ void bind_model_generic(py::module_& module) {
       .def_readonly("input_ids", &Batch::input_ids, "[tokens] int64")
       .def_readonly("positions", &Batch::positions, "[tokens] int32; restart at each conversation")
       .def_readonly("cu_seqlens", &Batch::cu_seqlens, "[conversations + 1] int32")
+      .def_readonly("boundaries", &Batch::boundaries, "cu_seqlens on the host, as a list")
       .def_readonly("is_key", &Batch::is_key, "[tokens] uint8, or [0] where all are keys")
       .def_readonly("label_positions", &Batch::label_positions, "[labels] int64")
       .def_readonly("targets", &Batch::targets, "[labels] int64")

@@ -20,11 +20,10 @@ struct Batch {
   at::Tensor token_weights;    // [labels] float32
   int64_t max_seqlen = 0;      // tokens in the longest conversation
   int64_t num_positions = 0;   // largest position + 1
-  // cu_seqlens on the host if `is_key` has entries, else empty.
-  std::vector<int32_t> boundaries;
+  std::vector<int32_t> boundaries;  // cu_seqlens on the host
 
   int64_t num_tokens() const { return input_ids.size(0); }
-  bool has_masked_keys() const { return !boundaries.empty(); }
+  bool has_masked_keys() const { return is_key.size(0) > 0; }
   int64_t num_labels() const { return label_positions.size(0); }
 };
 

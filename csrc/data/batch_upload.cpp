@@ -55,7 +55,7 @@ Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
   Batch batch;
   batch.max_seqlen = host.max_seqlen;
   batch.num_positions = host.num_positions;
-  if (!host.is_key.empty()) batch.boundaries = host.cu_seqlens;
+  batch.boundaries = host.cu_seqlens;
   for_each_array(host, batch, [&](const auto& values, at::Tensor& tensor) {
     using Element = typename std::decay_t<decltype(values)>::value_type;
     const auto size = static_cast<int64_t>(values.size() * sizeof(Element));

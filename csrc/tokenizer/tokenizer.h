@@ -72,8 +72,8 @@ class Tokenizer {
   virtual bool adds_eos() const = 0;
   virtual bool is_special(int32_t id) const = 0;  // an added token, found by its text
   // True if kPlain encodes the token's text as ordinary text. In a tokenizer.json these are the
-  // added tokens marked "special". Others, such as Qwen3's <think>, are found in any text, as in
-  // Hugging Face's tokenizers.
+  // added tokens marked "special". Others, such as <think>, are found in any text, as in Hugging
+  // Face's tokenizers.
   virtual bool is_control(int32_t id) const { return is_special(id); }
   // Returns the tokenizer's `legacy` flag, which FastChat's label arithmetic needs.
   virtual bool legacy() const = 0;

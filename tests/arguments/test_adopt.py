@@ -61,6 +61,7 @@ def test_what_is_refused_from_the_command_line_is_refused(tmp_path):
 
 
 def test_trackers_that_fastsft_does_not_know_are_left_out(tmp_path, caplog, monkeypatch):
+    pytest.importorskip("tensorboard")
     monkeypatch.setattr(notices, "_said", set())
     given = Script(str(tmp_path), use_cpu=True, report_to=["clearml", "tensorboard"])
     assert as_arguments(given).report_to == ["tensorboard"]

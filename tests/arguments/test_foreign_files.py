@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ FILES = {
             "lora_target": "write --lora True and --lora_target_modules all-linear",
             "dataset": "write --data_path", "cutoff_len": "write --model_max_length",
             "max_samples": "--max_steps", "preprocessing_num_workers": "--data_cache",
-            "val_size": "--eval_data_path names a file",
+            "val_size": "write --eval_split 0.1",
         },
         0,
     ),
@@ -81,7 +82,7 @@ FILES = {
         AXOLOTL,
         {
             "base_model": "write --model_name_or_path", "load_in_8bit": "it is off",
-            "load_in_4bit": "--lora True --q_lora True", "val_set_size": "--eval_data_path names a file",
+            "load_in_4bit": "--lora True --q_lora True", "val_set_size": "write --eval_split 0.05",
             "datasets": "write --data_path hf://datasets/mhenrichsen/alpaca_2k_test,mine.jsonl",
             "adapter": "write --lora True and --q_lora True", "lora_model_dir": "leave it out: it is off",
             "sequence_len": "write --model_max_length", "sample_packing": "laid end to end",
@@ -89,7 +90,6 @@ FILES = {
             "micro_batch_size": "write --per_device_train_batch_size",
             "num_epochs": "write --num_train_epochs",
             "optimizer": "write --optim", "lr_scheduler": "write --lr_scheduler_type",
-            "early_stopping_patience": "fastsft.EarlyStoppingCallback",
             "flash_attention": "there is one attention",
         },
         1,
@@ -156,11 +156,14 @@ def test_unknown_keys_and_wrong_values_together(tmp_path: Path) -> None:
     assert "the nearest known flag is --learning_rate" in said and "bf16: expected bool, got nothing" in said
 
 
-@pytest.mark.parametrize("name", sorted(foreign_names().keys() - SHORT_NAMES.keys()))
-def test_no_flag_of_another_trainer_is_a_short_form_of_ours(name: str) -> None:
+def test_no_flag_of_another_trainer_is_a_short_form_of_ours() -> None:
     """`--chat_template chatml` was taken for --chat_template_name."""
-    with pytest.raises((ValueError, SystemExit)):
-        DataclassParser(CLASSES).parse_args_into_dataclasses([f"--{name}", "1"], look_for_args_file=False)
+    parser, taken = DataclassParser(CLASSES), []
+    for name in sorted(foreign_names().keys() - SHORT_NAMES.keys()):
+        with contextlib.suppress(ValueError, SystemExit):
+            parser.parse_args_into_dataclasses([f"--{name}", "1"], look_for_args_file=False)
+            taken.append(name)
+    assert taken == []
 
 
 NUMBERS = {

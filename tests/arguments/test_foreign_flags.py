@@ -31,7 +31,7 @@ BROUGHT = {
     "--finetuning_type": "all weights are trained", "--cutoff_len": "write --model_max_length",
     "--flash_attn": "there is one attention", "--quantization_bit": QUANTISED, "--stage": "supervised",
     "--dataset": "write --data_path", "--neat_packing": "end to end", "--lora_target_linear": LORA,
-    "--val_size": "--eval_data_path names a file", "--preprocessing_num_workers": "--data_cache",
+    "--val_size": "write --eval_split", "--preprocessing_num_workers": "--data_cache",
     # axolotl
     "--base_model": "write --model_name_or_path", "--adapter": LORA, "--sequence_len": "--model_max_length",
     "--micro_batch_size": "write --per_device_train_batch_size", "--num_epochs": "write --num_train_epochs",

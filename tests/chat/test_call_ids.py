@@ -136,7 +136,7 @@ def test_forms_of_data(model: tuple[str, Path], tmp_path: Path) -> None:
         assert without.sub("", text) == without.sub("", expected)
 
 
-@pytest.mark.variants("[short]", "[named]")
+@pytest.mark.variants("[named]")
 def test_ids_that_are_given(model: tuple[str, Path], tmp_path: Path) -> None:
     name, directory = model
     if name == "none":

@@ -165,6 +165,21 @@ def test_a_process_that_gets_no_core_is_waited_for(monkeypatch: pytest.MonkeyPat
     assert learned(explain(model, human_gpt("Hi", "Ho"))).endswith("[Ho<|im_end|>]\n") and stopped
 
 
+def test_the_process_that_finds_the_ends_renders_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    init = worker_module.Worker.__init__
+    monkeypatch.setattr(
+        worker_module.Worker,
+        "__init__",
+        lambda worker, *given: (started.append(worker), init(worker, *given))[1],
+    )
+    model = template(CHATML + PROMPT)
+    assert learned(explain(model, human_gpt("Hi", "Ho"))).endswith("[Ho<|im_end|>]\n") and len(started) == 1
+    with pytest.raises(ValueError, match="no special token"):
+        template("{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert all(worker.process.poll() is not None for worker in started[1:])
+
+
 BIG = [
     "{{ 'a' * 1000000000 }}",
     "{% for a in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",

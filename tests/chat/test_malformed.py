@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ LENGTH = 80
 PAGE = Path(__file__).parents[2] / "docs" / "data_faults.md"
 
 
+NATIVE = _C.load_tokenizer(str(GOLDEN / "tokenizers" / LEGACY))[0]
+
+
+@cache
 def labeller(policy: str, on_bad_sample: str | None = None) -> Any:
-    native = _C.load_tokenizer(str(GOLDEN / "tokenizers" / LEGACY))[0]
     settings = LabelSettings(mask_policy=policy, template="vicuna_v1.1", on_bad_sample=on_bad_sample)
-    return make_labeller(native, LENGTH, 0, settings)
+    return make_labeller(NATIVE, LENGTH, 0, settings)
 
 
 def outcome(seen: Any) -> str:
@@ -106,7 +110,6 @@ def resident_peak() -> int:
 
 
 def test_train_flags_and_turns() -> None:
-    native = _C.load_tokenizer(str(GOLDEN / "tokenizers" / LEGACY))[0]
     messages = [
         {"role": role, "content": f"{role[0]}{i}"} for i in range(3) for role in ("user", "assistant")
     ]
@@ -114,7 +117,7 @@ def test_train_flags_and_turns() -> None:
     def learned(turns: str, **record: Any) -> list[str]:
         settings = LabelSettings(mask_policy="spans", template="vicuna", train_turns=turns)
         text = json.dumps({"messages": messages, **record})
-        seen = _C.explain_record(text, make_labeller(native, 512, -1, settings))
+        seen = _C.explain_record(text, make_labeller(NATIVE, 512, -1, settings))
         return [reply for reply in ("a0", "a1", "a2") if any(
             is_learned and seen.text_bytes[begin:end].decode().strip() == reply[0] and
             seen.text_bytes[begin:].decode().strip().startswith(reply)
@@ -131,16 +134,15 @@ def test_train_flags_and_turns() -> None:
 
 
 def test_role_map() -> None:
-    native = _C.load_tokenizer(str(GOLDEN / "tokenizers" / LEGACY))[0]
     record = json.dumps({"conversations": [{"from": "alice", "value": "Hi"}, {"from": "bob", "value": "Ho"}]})
     for policy in ("fastchat", "spans"):
         settings = LabelSettings(
             mask_policy=policy, template="vicuna", role_map={"alice": "user", "bob": "assistant"}
         )
-        seen = _C.explain_record(record, make_labeller(native, 512, 0, settings))
+        seen = _C.explain_record(record, make_labeller(NATIVE, 512, 0, settings))
         assert seen.text.endswith("USER: Hi ASSISTANT: Ho</s>") and not seen.faults
     with pytest.raises(ValueError, match='"judge" for "x" is no role'):
-        make_labeller(native, 512, 0, LabelSettings(role_map={"x": "judge"}))
+        make_labeller(NATIVE, 512, 0, LabelSettings(role_map={"x": "judge"}))
 
 
 def test_the_page_is_current() -> None:

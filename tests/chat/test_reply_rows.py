@@ -143,6 +143,7 @@ def test_faults_are_found_and_the_sound_replies_kept(qwen3: Path) -> None:
     assert rows(label([{"conversations": twice}], joined)) == rows(label(again, using))
 
 
+@pytest.mark.variants("[24]", "[60]")
 @pytest.mark.parametrize("length", [24, 40, 60])
 def test_replies_beyond_the_row_are_cut_and_told(qwen3: Path, length: int) -> None:
     """As a row of all turns would be cut; they are no records without a label (--max_dropped)."""

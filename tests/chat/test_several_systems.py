@@ -55,7 +55,7 @@ def published(folder: Path, name: str, family: str) -> Path:
     return folder / name
 
 
-@pytest.mark.variants("[start]", "[three]", "[before a reply]", "[both]")
+@pytest.mark.variants("[three]", "[both]")
 @pytest.mark.parametrize("name", CHATS)
 def test_as_transformers_renders_them(name: str, tmp_path: Path) -> None:
     for template, family in (("qwen2.5", "qwen2"), ("llama-3.2", "llama3")):

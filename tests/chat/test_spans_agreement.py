@@ -125,6 +125,7 @@ TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 CONVERSATION = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6)
 
 
+@pytest.mark.variants("llama2_legacy")
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=80, deadline=None)
 @given(turns=CONVERSATION, length=st.sampled_from([48, 64, 100, 400]))

@@ -291,7 +291,7 @@ def compare(tokenizer: Any, source: str, chats: list[tuple[list[Any], Any]]) -> 
 @pytest.mark.parametrize("name", [*CONDITIONS, *STATEMENTS])
 def test_each_chat_has_its_own_prompt(name: str, tokenizer: Any) -> None:
     statement, condition = STATEMENTS.get(name) or ("", CONDITIONS[name])
-    pairs = [(one, other) for one, other in itertools.product(TEXTS, TEXTS[::3])]
+    pairs = [(one, other) for one, other in itertools.product(TEXTS, TEXTS[::6])]
     chats = [[user(one), says("Fine."), user(other), says("So.")] for one, other in pairs]
     tools = [tool("weather", city={"type": "string"})]
     compare(tokenizer, source_of(condition, statement), [(chat, None) for chat in chats])

@@ -145,6 +145,7 @@ def rows_of(model: Path, folder: Path, *records: Any) -> LabelledRows:
     return label_conversation_file(str(path), tokenizer, LabelSettings(mask_policy="spans"), options)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("plain", [RECORDS[1:2], RECORDS[1::2], [{"messages": PLAIN, "tools": None}]])
 @pytest.mark.parametrize("tool_use", [TOOL_USE, REWRITING])
 def test_without_tools_it_changes_nothing(tool_use: str, plain: list[Any], tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from native_families import CONFIGS
 from saving_run import make_trainer
-from tiny_models import CONFIGS, write_model
+from tiny_models import write_model
 
 
 @pytest.fixture(scope="session", params=list(CONFIGS))

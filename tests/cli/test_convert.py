@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from fastsft.cli import main as cli
+from native_families import CONFIGS
 from read_tensors import most_alive
 from saving_run import make_trainer
-from tiny_models import CONFIGS, weights_of, write_model
+from tiny_models import weights_of, write_model
 
 
 @pytest.fixture(scope="module")

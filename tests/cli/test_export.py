@@ -82,6 +82,7 @@ def test_an_adapter_is_merged_first(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "found no config.json; it has a LoRA adapter: fastsft merge makes" in capsys.readouterr().err
 
 
+@pytest.mark.variants("[qwen2]", "[llama3]")
 def test_the_file(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (model / "chat_template.jinja").write_text(
         jinja_form_for(WITH_MARKS.get(model.name, ["llama-2"])[0], Tokenizer.from_pretrained(model))

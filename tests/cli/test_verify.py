@@ -18,9 +18,10 @@ from fastsft.cli import main as cli
 from fastsft.cli.demo_model import small_config, write_random_model
 from fastsft.model import stored_weights
 from inspected_models import LLAMA
+from native_families import CONFIGS
 from read_tensors import most_alive
 from saving_run import make_trainer
-from tiny_models import CONFIGS, write_model
+from tiny_models import write_model
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"

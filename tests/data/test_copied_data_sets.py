@@ -78,7 +78,7 @@ def pickled(module: Any, kind: str, tokenizer: Any) -> Any:
     return pickle.loads(pickle.dumps(copied(module, kind, tokenizer)))
 
 
-@pytest.mark.variants("pickled-Sup", "edited_copy-Lazy", "edited_source-Sup")
+@pytest.mark.variants("edited_copy-Lazy", "pickled-Sup")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", [copied, edited_copy, copy_of_edited, edited_source, pickled])
 def test_copies_train_as_fastchats(

@@ -69,7 +69,7 @@ def trained(
     return curve(trainer)
 
 
-@pytest.mark.variants("on_epoch_begin-4-flags7", "on_step_end-1-flags6", "on_epoch_end-4-flags3")
+@pytest.mark.variants("on_step_end-1-flags6", "on_epoch_end-4-flags3")
 @pytest.mark.parametrize(
     ("event", "step", "flags"),
     [

@@ -30,6 +30,7 @@ def evaluation_batch(trainer: Any) -> Any:
 LOOKS: list[Callable[[Any], Any]] = [first_batch, an_epoch_and_a_batch, evaluation_batch]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize(
     ("source", "grouped"), [("own", False), ("torch", False), (None, True), ("torch", True)]

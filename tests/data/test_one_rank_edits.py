@@ -17,7 +17,7 @@ def of_ranks(whose: str, how: str, folder: Path) -> list[list[float] | str]:
     return run_ranks(2, edited_run.trained, whose, how, folder, launched=True, seconds=SECONDS)
 
 
-@pytest.mark.variants("looked at]", "on_epoch_begin")
+@pytest.mark.variants("looked at]")
 @pytest.mark.parametrize("how", ["looked at", "looked at later", "on_epoch_begin"])
 def test_ranks_train_what_the_original_trains(tmp_path: Path, how: str) -> None:
     """In the original each rank reads its own data set."""

@@ -47,7 +47,7 @@ def test_data_to_evaluate_on_that_nothing_asks_for(
     flags = {**short, "max_steps": 1, "save_strategy": "no", "eval_data_path": "data/first48.json"}
     run = warm.start(flags, tmp_path / "out")
     run.finish()
-    assert "--eval_data_path is read, and nothing evaluates on it" in run.all_text()
+    assert "there is data to evaluate on, and nothing evaluates on it" in run.all_text()
     run = warm.start({**flags, "eval_strategy": "epoch"}, tmp_path / "other")
     run.finish()
     assert "nothing evaluates on it" not in run.all_text()

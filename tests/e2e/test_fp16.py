@@ -72,7 +72,7 @@ def test_recorded_run(warm: WarmRanks, name: str, engine: str, tmp_path: Path) -
         )
 
 
-@pytest.mark.covering
+@pytest.mark.variants("overflows-shard", "first_scale-full")
 @pytest.mark.parametrize("sharding", ["full_shard auto_wrap", "shard_grad_op auto_wrap", ""])
 @pytest.mark.parametrize("name", ["first_scale", "overflows"])
 def test_two_ranks_are_the_recorded_one(warm: WarmRanks, name: str, sharding: str, tmp_path: Path) -> None:

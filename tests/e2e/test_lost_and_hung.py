@@ -94,6 +94,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.variants("forward-0", "save-1", "tokenize-1")
 @pytest.mark.parametrize(("phase", "guilty"), PAIRS)
 def test_a_rank_that_fails_ends_all_and_is_heard_once(
     warm: WarmRanks, flags: dict[str, Any], tmp_path: Path, phase: str, guilty: int

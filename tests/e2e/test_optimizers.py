@@ -13,7 +13,7 @@ from warm_ranks import WarmRanks, losses, spread, weights_digest
 RATES = {"sgd": 0.1, "adafactor": 1e-3, "adamw_8bit": 1e-3}
 
 
-@pytest.mark.variants("adafactor-2", "adamw_8bit-1")
+@pytest.mark.variants("adamw_8bit-1")
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("optim", RATES)
 def test_killed_and_resumed(

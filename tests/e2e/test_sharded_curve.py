@@ -46,7 +46,7 @@ def check_equal(found, alone):
 
 
 # tests/shard compares all of them inside one engine; here each strategy and number of ranks runs once.
-SHORT = [(2, "full_shard"), (3, "shard_grad_op"), (4, "no_shard")]
+SHORT = [(3, "shard_grad_op")]
 LONG = [pair for pair in itertools.product(SPREADS, STRATEGIES) if pair not in SHORT]
 
 

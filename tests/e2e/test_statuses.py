@@ -23,6 +23,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[Any, ...], int, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.variants("another bit", "not finite")
 @pytest.mark.parametrize("case", CASES)
 def test_the_status_says_what_happened(
     warm: WarmRanks, flags: dict[str, Any], tmp_path: Path, case: str

@@ -73,7 +73,7 @@ def whole() -> dict[str, Any]:
     return result
 
 
-@pytest.mark.variants("4-150", "2-600", "1-700", "3-300")
+@pytest.mark.variants("4-150", "2-600")
 @pytest.mark.parametrize(
     ("ranks", "budget", "strategy"),
     [

@@ -11,7 +11,7 @@ import pytest
 
 from fake_device.running import FakeDevice, run_program
 from fastsft import _C
-from tiny_models import CONFIGS
+from native_families import CONFIGS
 
 FakeDevices = Callable[..., FakeDevice]
 Cases = dict[str, dict[str, Any]]

@@ -17,7 +17,7 @@ from fastsft.lora.modules import modules_of
 from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import check_joined, resolve, with_unique_patterns
 from fastsft.runtime.messages import collected
-from tiny_models import CONFIGS
+from native_families import CONFIGS
 
 _SIZES = {
     "vocab_size": 24, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 3,

@@ -12,7 +12,7 @@ from altered_models import REFUSED, Alter
 from altered_objects import REFUSED_OBJECTS
 from altered_runs import load, our_losses, ours, their_losses
 from equal_models import EQUAL
-from tiny_models import CONFIGS
+from native_families import CONFIGS
 
 
 def altered(alter: Alter, model: Any, patch: pytest.MonkeyPatch) -> Any:

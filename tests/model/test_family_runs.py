@@ -14,8 +14,9 @@ from fastsft.arguments import TrainingArguments
 from fastsft.model import CausalLM
 from fastsft.model.generation import Continuation
 from fastsft.trainer import Trainer
+from native_families import CONFIGS
 from saving_run import Conversations
-from tiny_models import CONFIGS, weights_of, write_model
+from tiny_models import weights_of, write_model
 
 
 def trainer_of(source: Path, output: Path, **options: Any) -> Trainer:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from engines import new_engine, train_step
 from fastsft import _C
+from native_families import CONFIGS
 from reference import Decoder, cross_entropy
-from tiny_models import CONFIGS, make_engine, weights_of, write_model
+from tiny_models import make_engine, weights_of, write_model
 from tolerances import TOLERANCES, assert_close, relative_error
 
 IGNORE, VOCABULARY = -100, 70

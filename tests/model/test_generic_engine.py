@@ -19,6 +19,7 @@ from fastsft.model.engine_choice import open_model
 from fastsft.model.generic.empty_model import empty_model, library_config
 from fastsft.ranks.process_group import Groups
 from generic_engines import VOCAB, dataset_of, generic_engine, library_loss, library_model, random_rows
+from native_families import FAMILIES
 
 SMALL = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 GPT2 = {**SMALL, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
@@ -39,10 +40,11 @@ def steps(engine: _C.Engine, count: int, first: int = 1) -> list[tuple[float, fl
     return [(result.loss, result.grad_norm) for result in results]
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "phi3", "qwen2", "qwen3", "gemma2", "gemma3_text"])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [False, True])
 def test_curve_of_the_native_engine(family: str, tied: bool) -> None:
-    model = library_model(family, **DECODER, tie_word_embeddings=tied)
+    settings = {**DECODER, **FAMILIES[family], "model_type": family, "tie_word_embeddings": tied}
+    model = library_model(**settings)
     config = json.loads(model.config.to_json_string(use_diff=False))
     native, generic = new_engine(json.dumps(config)), generic_engine(model)
     for name, value in model.named_parameters():

@@ -54,6 +54,7 @@ BY_FORMAT: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.variants("xglm", "minimax")
 @pytest.mark.parametrize("family", BY_FORMAT)
 def test_buffers_have_the_number_format_of_the_weights(tmp_path: Path, family: str) -> None:
     """Those of an object, which are float32, as those of a directory. The object's own stay."""

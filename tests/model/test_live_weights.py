@@ -153,6 +153,7 @@ def by_state_dict(module: Any) -> Callable[[], list[torch.Tensor]]:
     return lambda: [held[name] for name in names]
 
 
+@pytest.mark.variants("by_list", "by_weak")
 @pytest.mark.parametrize("read", [by_name, by_list, by_weak_references, by_state_dict])
 def test_averages_of_the_weights(tmp_path: Path, read: Any) -> None:
     """The average, evaluations with it, the training after them, and what is saved at the end."""

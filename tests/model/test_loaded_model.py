@@ -24,9 +24,10 @@ from fastsft.model.engine_choice import as_model
 from fastsft.runtime import messages as notices
 from fastsft.trainer import Trainer
 from loaded_model_run import train_to_the_best
+from native_families import CONFIGS
 from ranks import run_ranks
 from saving_run import Conversations
-from tiny_models import CONFIGS, weights_of, write_model
+from tiny_models import weights_of, write_model
 
 
 def make_trainer(model: Any, output: Path, **options: Any) -> Trainer:

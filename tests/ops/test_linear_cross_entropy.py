@@ -73,7 +73,7 @@ def test_a_target_outside_the_vocabulary_is_refused() -> None:
         run(torch.ones(1, 8), torch.ones(11, 8), torch.tensor([11]), torch.ones(1))
 
 
-@pytest.mark.covering
+@pytest.mark.variants("40-97", "1-5")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("tokens,vocab", [(40, 97), (700, 33000)])
 def test_a_frozen_weight_and_one_of_low_rank(dtype: torch.dtype, tokens: int, vocab: int) -> None:
@@ -107,7 +107,7 @@ def test_a_frozen_weight_and_one_of_low_rank(dtype: torch.dtype, tokens: int, vo
         )
 
 
-@pytest.mark.covering
+@pytest.mark.variants("[30.0-40-97-0.1-dtype1]", "[1.0-1-5-0.0-dtype0]", "[1.0-40-97-0.0-dtype2]")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("tokens,vocab", [(1, 5), (40, 97), (700, 33000)])

@@ -154,6 +154,7 @@ def run(tmp_path):
 
 
 def test_files_at_a_save_at_the_end_and_when_a_run_stops(run, monkeypatch):
+    pytest.importorskip("matplotlib")
     reports, args, state, control, out = run
     reports.on_train_begin(args, state, control)
     reports.on_save(args, state, control)
@@ -193,6 +194,8 @@ def test_without_matplotlib_the_page_alone_and_not_a_word_more(run, monkeypatch,
 
 
 def test_a_broken_matplotlib_costs_the_picture_and_one_line(run, monkeypatch, caplog):
+    pytest.importorskip("matplotlib")
+
     def broken(*_):
         raise AttributeError("numpy has no attribute 'iterable'\nmore")
 

@@ -1,6 +1,7 @@
 """Start page and end page."""
 
 import json
+import shlex
 import types
 
 import pytest
@@ -54,7 +55,7 @@ def run(tmp_path):
             memory_plan=memory, memory=MemoryBudget(8 << 30),
         ),
         train_dataset=types.SimpleNamespace(labelling=LABELLING),
-        state=TrainerState(global_step=3, max_steps=3),
+        state=TrainerState(global_step=3, max_steps=3), stop_reason="",
         progress=types.SimpleNamespace(pace=Pace()),
         stepper=types.SimpleNamespace(losses=LossMeter(), loss_watch=LossWatch(64, 2e-5)),
     )  # fmt: skip
@@ -145,11 +146,36 @@ def test_changed_arguments_are_a_command_line():
     changed = changed_arguments(args)
     assert changed["bf16"] is True and changed["seed"] == 7 and "weight_decay" not in changed
     assert argument_words({"fsdp": ["full_shard", "auto_wrap"], "lr_scheduler_kwargs": {"a": 1}}) == [
-        "--fsdp 'full_shard auto_wrap'", "--lr_scheduler_kwargs '{\"a\": 1}'",
+        "--fsdp full_shard auto_wrap", "--lr_scheduler_kwargs '{\"a\": 1}'",
     ]  # fmt: skip
     assert argument_words({"logging_steps": 1.0, "learning_rate": 2e-5}) == [
         "--logging_steps 1", "--learning_rate 2e-05",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--report_to", "mlflow", "tensorboard"],
+        ["--report_to", "tensorboard,mlflow", "--seed", "42"],
+        ["--fsdp", "full_shard auto_wrap", "--bf16"],
+        ["--fsdp", "full_shard", "auto_wrap", "--max_grad_norm", "0", "--warmup_ratio", "0.03"],
+        ["--lora", "--lora_target_modules", "q_proj", "v_proj", "--lora_modules_to_save", "lm head"],
+        ["--lr_scheduler_kwargs", '{"min_lr": 1e-6}', "--lr_scheduler_type", "cosine_with_min_lr"],
+    ],
+)
+def test_the_arguments_of_the_start_page_are_parsed_to_the_same(words, tmp_path, monkeypatch):
+    from fastsft.arguments import LoraArguments
+    from fastsft.arguments.parsing.parser import DataclassParser
+    from fastsft.trackers import tracker
+
+    monkeypatch.setattr(tracker, "is_installed", lambda kind: True)
+    parser = DataclassParser([TrainingArguments, LoraArguments])
+    start = ["--output_dir", str(tmp_path), "--logging_dir", "events"]
+    first = parser.parse_args_into_dataclasses([*start, *words])
+    shown = shlex.split(" ".join(argument_words(changed_arguments(*first))))
+    again = parser.parse_args_into_dataclasses([*start, *shown])
+    assert (again[0].resolved_values(), vars(again[1])) == (first[0].resolved_values(), vars(first[1]))
 
 
 def test_columns_wrap_words_but_not_tables():

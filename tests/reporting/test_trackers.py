@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -13,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import fastsft
 from fastsft.arguments import TrainingArguments
+from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.callbacks import TrainerControl
 from fastsft.callbacks.state import TrainerState
 from fastsft.model.model_config import ModelConfig
@@ -338,8 +341,7 @@ print(json.dumps([[run.info.status, run.data.metrics.get("eval_later")] for run 
 @needs("mlflow")
 def test_mlflow_run_ends_with_the_training_and_takes_later_evaluations(tmp_path):
     code = PLAY.replace("NAME", "mlflow") + EVALUATE_LATER
-    uri = f"file://{tmp_path}/runs"
-    output = run_script(code, tmp_path, MLFLOW_TRACKING_URI=uri, MLFLOW_ALLOW_FILE_STORE="true")
+    output = run_script(code, tmp_path, MLFLOW_TRACKING_URI=f"file://{tmp_path}/runs")
     runs = json.loads(output.splitlines()[-1])
     assert sorted(runs, key=str) == [
         ["FAILED", None], ["FINISHED", 7.0], ["FINISHED", None], ["FINISHED", None],
@@ -347,15 +349,52 @@ def test_mlflow_run_ends_with_the_training_and_takes_later_evaluations(tmp_path)
 
 
 @needs("mlflow")
-def test_mlflow_with_a_directory(tmp_path):
-    uri = f"file://{tmp_path}/runs"
+@pytest.mark.parametrize("uri", [None, "file:runs", "file://{}/runs", "{}/runs"])
+def test_mlflow_without_a_server(tmp_path, uri):
+    """Without a URI, the store is the library's own database, or for mlflow-skinny the directory mlruns."""
     code = PLAY.replace("NAME", "mlflow") + READ_MLFLOW
-    output = run_script(code, tmp_path, MLFLOW_TRACKING_URI=uri, MLFLOW_ALLOW_FILE_STORE="true")
+    output = run_script(code, tmp_path, **({"MLFLOW_TRACKING_URI": uri.format(tmp_path)} if uri else {}))
     points, params, name, status = json.loads(output.splitlines()[-1])
     assert points["loss"] == [[1, 2.5], [2, 2.0]] and points["eval_loss"] == [[1, 2.25]]
     assert points["train_loss"] == [[2, 2.25]]
     assert (params["hidden_size"], params["output_dir"]) == ("8", "out")
     assert (name, status) == ("one", "FINISHED")
+
+
+@needs("mlflow")
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        (
+            "file:///proc/x",
+            "MLFLOW_TRACKING_URI file:///proc/x: expected a directory to write into, got in /proc",
+        ),
+        ("/proc/1/x", "MLFLOW_TRACKING_URI /proc/1/x: expected a directory to write into"),
+        (
+            "http://localhost:9",
+            "expected a server at http://localhost:9, got: Connection refused; start it, or",
+        ),
+        ("https://nowhere.invalid", "expected a server at https://nowhere.invalid, got: "),
+    ],
+)
+def test_mlflow_refuses_a_store_before_the_run(uri, expected, tmp_path, monkeypatch):
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr(mlflow, "get_tracking_uri", lambda: uri)
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+        "no_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        tracking.check_trackers("mlflow", TrainingArguments(output_dir=str(tmp_path)))
 
 
 def test_names():
@@ -375,6 +414,59 @@ def test_report_to(monkeypatch, caplog):
     assert caplog.messages == ["--report_to all: not installed, and left out: wandb; pip install wandb"]
     with pytest.raises(ValueError, match=r"wandb is not installed; pip install wandb, or leave wandb out"):
         TrainingArguments(output_dir="o", report_to="wandb")
+
+
+SEVERAL = {
+    "words": ["--report_to", "tensorboard", "mlflow"],
+    "comma": ["--report_to", "tensorboard,mlflow"],
+    "comma and space": ["--report_to", "tensorboard, mlflow"],
+    "quoted": ["--report_to=tensorboard mlflow"],
+    "json": ["--report_to", '["tensorboard", "mlflow"]'],
+    "words with commas": ["--report_to", "tensorboard,", "mlflow"],
+    "twice the same": ["--report_to", "tensorboard", "mlflow", "tensorboard"],
+}
+
+
+def installed(monkeypatch):
+    monkeypatch.setattr(tracking, "is_installed", lambda kind: True)
+
+
+@pytest.mark.parametrize("words", SEVERAL.values(), ids=list(SEVERAL))
+def test_several_trackers_on_a_command_line(words, tmp_path, monkeypatch):
+    installed(monkeypatch)
+    parse = DataclassParser(TrainingArguments).parse_args_into_dataclasses
+    (args,) = parse(["--output_dir", str(tmp_path), *words, "--seed", "3"])
+    assert (args.report_to, args.seed) == (["tensorboard", "mlflow"], 3)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[tensorboard, mlflow]", "tensorboard, mlflow", "tensorboard mlflow", "\n- tensorboard\n- mlflow"],
+)
+def test_several_trackers_in_a_file(line, tmp_path, monkeypatch):
+    installed(monkeypatch)
+    (file := tmp_path / "run.yaml").write_text(
+        f"report_to: {line}\noutput_dir: o\nfsdp: full_shard auto_wrap\n"
+    )
+    parser = DataclassParser(TrainingArguments)
+    (args,) = parser.parse_args_into_dataclasses(["--config", str(file)])
+    assert args.report_to == ["tensorboard", "mlflow"] and args.fsdp == ["full_shard", "auto_wrap"]
+    (args,) = parser.parse_args_into_dataclasses(["--config", str(file), "--report_to", "wandb"])
+    assert args.report_to == ["wandb"]
+
+
+def test_an_unknown_tracker_among_several_is_named(monkeypatch):
+    installed(monkeypatch)
+    with pytest.raises(ValueError, match="expected none, mlflow, tensorboard, wandb or all, got trackio"):
+        TrainingArguments(output_dir="o", report_to="wandb,trackio")
+    assert TrainingArguments(output_dir="o", report_to="none").report_to == []
+
+
+def test_transformers_reads_one_word_as_before(tmp_path, monkeypatch):
+    installed(monkeypatch)
+    words = ["--output_dir", str(tmp_path), "--report_to", "tensorboard,mlflow"]
+    (args,) = transformers.HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(words)
+    assert args.report_to == ["tensorboard", "mlflow"]
 
 
 class Broken(Tracker):
@@ -398,6 +490,19 @@ def test_a_tracker_that_fails_later_does_not_end_the_run(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "--report_to broken: switched off, training goes on: OSError: no route to host"
     ]
+
+
+def test_a_tracker_that_cannot_begin_ends_the_run_with_one_line():
+    class Refused(Broken):
+        def open(self, args, state, model):
+            raise ConnectionError("refused\nby the server")
+
+    with pytest.raises(ValueError) as raised:
+        play(Refused(), TrainingArguments(output_dir="o"))
+    assert str(raised.value) == (
+        "--report_to broken: expected to begin a run, got ConnectionError: refused by the server; correct "
+        "the settings of broken, or leave it out of --report_to"
+    )
 
 
 def test_other_ranks_stay_silent(tmp_path):

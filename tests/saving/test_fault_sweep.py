@@ -157,6 +157,7 @@ ON_ONE_RANK = [
 ]
 
 
+@pytest.mark.variants("ENOSPC")
 @pytest.mark.parametrize("fault", ON_ONE_RANK, ids=lambda fault: fault.error)
 def test_a_save_that_fails_on_one_rank_ends_both(
     sweep: Sweep, flags: dict[str, Any], tmp_path: Path, fault: Fault

@@ -67,6 +67,9 @@ def check_equal(output: Path, model_name: str) -> None:
         assert json.loads((ours / name).read_text()) == json.loads((theirs / name).read_text()), name
 
 
+@pytest.mark.variants(
+    "[fsdp1]", "[fsdp2_hybrid]", "[fsdp2_by_columns]", "[ddp]", "[fsdp1_mixed]", "[fsdp1_orig]"
+)
 @pytest.mark.parametrize("wrap", foreign_run.WRAPS)
 def test_every_wrapping(tmp_path: Path, wrap: str) -> None:
     ranks = 4 if wrap.endswith("hybrid") else 3 if wrap == "fsdp2" else 2

@@ -92,6 +92,7 @@ def _export(model: Path, directory: Path) -> None:
 
 
 def _tensorboard(model: Path, directory: Path) -> None:
+    pytest.importorskip("tensorboard")
     tracker = TensorBoardTracker()
     tracker.open(TrainingArguments(output_dir="o", logging_dir=str(directory / "logs")), TrainerState(), None)
     for step in (1, 2):

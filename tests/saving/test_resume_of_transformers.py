@@ -287,6 +287,7 @@ def fsdp_on_rank(groups: dict[str, str], directory: Path, version: int, kind: st
     return curve(resume(directory / "ours", checkpoint, fsdp="full_shard", **flags)), expected
 
 
+@pytest.mark.variants("2-SHARDED", "1-FULL")
 @pytest.mark.parametrize(("version", "kind"), [(1, "FULL"), (1, "SHARDED"), (2, "SHARDED")])
 def test_files_of_fsdp(tmp_path: Path, version: int, kind: str) -> None:
     for found, expected in run_ranks(2, fsdp_on_rank, tmp_path, version, kind, launched=True):

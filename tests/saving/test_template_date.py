@@ -94,6 +94,7 @@ def test_records_that_are_labelled_again_keep_the_day(
     assert made[0]["input_ids"].tolist() == first
 
 
+@pytest.mark.variants("soon", "[[]]")
 @pytest.mark.parametrize("spoiled", ["{", "[]", '{"template_date": 3}', '{"template_date": "soon"}'])
 def test_a_record_that_is_spoiled_is_left_to_the_resume(
     flags: dict[str, Any], spoiled: str, monkeypatch: pytest.MonkeyPatch

@@ -115,6 +115,7 @@ def steps(groups: dict[str, str], subject: AdaptedModel, options: dict[str, Any]
     return results
 
 
+@pytest.mark.variants("3-options1", "2-options3")
 @pytest.mark.parametrize(
     ("ranks", "options"),
     [

@@ -61,6 +61,7 @@ def test_a_split_master_changes_no_bit(world_size: int, strategy: str) -> None:
         assert pair[0]["memory"]["optimizer"] * 10 == pair[1]["memory"]["optimizer"] * 12
 
 
+@pytest.mark.variants("True")
 @pytest.mark.parametrize("offload", [False, True])
 def test_rounding_repeats_and_follows_the_seed(offload: bool) -> None:
     options = {"strategy": "full_shard", **NARROW}
@@ -80,6 +81,7 @@ def test_ten_bytes_a_parameter() -> None:
     assert memory["gradients"] == 2 * padded + 2 * 4 * largest
 
 
+@pytest.mark.variants("2-full_shard", "2-hybrid_shard]", "1-no_shard")
 @pytest.mark.parametrize("world_size, strategy", ALONE[:-2])
 def test_the_plan_knows_the_dtypes(world_size: int, strategy: str) -> None:
     plan = planned_bytes(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import byte_level_files
-from fastsft import _C
 from golden_text import GOLDEN
 
 TEMPLATES = GOLDEN / "chat_templates"
@@ -74,10 +73,3 @@ def _write_weights(directory: Path, kind: str, rows: int) -> None:
         tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, **_PADDING.get(kind, {}),
     )  # fmt: skip
     AutoModelForCausalLM.from_config(config).save_pretrained(directory)
-
-
-def family_of(directory: Path) -> str:
-    """The model_type, as fastsft knows it."""
-    found = json.loads((directory / "config.json").read_text())["model_type"]
-    assert found in _C.model_families()
-    return str(found)

@@ -31,12 +31,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tens
     return (offset + weight) * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return (rms_norm(s), s) with s = x + residual."""
-    total = x + residual
-    return rms_norm(total, weight, eps), total
-
-
 def rope_inverse_frequencies(
     head_dim: int, theta: float = 10000.0, scaling: Mapping[str, Any] | None = None
 ) -> Tensor:

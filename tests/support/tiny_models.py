@@ -10,29 +10,8 @@ import numpy as np
 
 from engines import new_engine, train_step
 from fastsft import _C
+from native_families import CONFIGS
 
-CONFIGS: dict[str, dict[str, Any]] = {
-    "untied": {"model_type": "llama", "num_key_value_heads": 2},
-    "tied": {"model_type": "llama", "num_key_value_heads": 4, "tie_word_embeddings": True},
-    "biases": {"model_type": "llama", "num_key_value_heads": 1, "attention_bias": True, "mlp_bias": True},
-    "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 5},
-    "qwen2": {
-        "model_type": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True,
-        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 2,
-    },
-    "phi3": {"model_type": "phi3", "num_key_value_heads": 2, "sliding_window": 5},
-    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 10},
-    "gemma2": {
-        "model_type": "gemma2", "num_key_value_heads": 2, "head_dim": 10, "tie_word_embeddings": True,
-        "sliding_window": 5, "query_pre_attn_scalar": 200, "attn_logit_softcapping": 3.0,
-        "final_logit_softcapping": 8.0,
-    },
-    "gemma3": {
-        "model_type": "gemma3_text", "num_key_value_heads": 2, "head_dim": 10, "tie_word_embeddings": True,
-        "sliding_window": 5, "query_pre_attn_scalar": 10,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-    },
-}  # fmt: skip
 STRATEGIES = list(_C.strategies())
 
 

@@ -144,7 +144,7 @@ def names(case: Any) -> str:
     return str(case.__name__)
 
 
-@pytest.mark.variants("[qwen-", "slow_qwen-cut", "llama-pieces", "llama-reverse")
+@pytest.mark.variants("qwen-fewer_merges", "llama-pieces", "llama-reverse")
 @pytest.mark.parametrize(("make", "change"), CASES, ids=names)
 def test_before_labelling(make: Any, change: Change, tmp_path: Path) -> None:
     tokenizer = make(tmp_path)
@@ -159,7 +159,9 @@ def test_before_labelling(make: Any, change: Change, tmp_path: Path) -> None:
         assert torch.equal(alone["input_ids"][0], expected["input_ids"][number])
 
 
-@pytest.mark.variants("qwen-", "llama-pieces", "llama-cut_at_a_word")
+@pytest.mark.variants(
+    "qwen-parts", "slow_qwen-lower_case", "slow_qwen-id_of", "llama-pieces", "llama-cut_at_a_word"
+)
 @pytest.mark.parametrize(("make", "change"), CASES, ids=names)
 def test_after_labelling(make: Any, change: Change, tmp_path: Path) -> None:
     tokenizer = make(tmp_path)
@@ -178,7 +180,7 @@ def test_after_labelling(make: Any, change: Change, tmp_path: Path) -> None:
             assert torch.equal(ids, expected["input_ids"][row][: len(ids)])
 
 
-@pytest.mark.variants("[qwen-", "slow_qwen-fewer", "llama-lower", "llama-eos")
+@pytest.mark.variants("qwen-parts", "llama-lower", "llama-eos")
 @pytest.mark.parametrize(("make", "change"), CASES, ids=names)
 def test_in_the_middle_of_an_epoch(make: Any, change: Change, tmp_path: Path) -> None:
     """The rows to be read next are asked for, and nothing else looks."""

@@ -151,15 +151,7 @@ def test_a_million_random_texts(name: str) -> None:
     Pair(name).check(random_texts(1_000_000, seed=9))
 
 
-@pytest.mark.variants(
-    "llama_legacy",
-    "later_merges",
-    "normalized_tokens",
-    "every_space_always",
-    "without_fusing",
-    "[never]",
-    "no_prefix",
-)
+@pytest.mark.variants("llama_legacy", "later_merges", "normalized_tokens", "[never]")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_decode_and_ranges(name: str) -> None:
     pair = Pair(name)

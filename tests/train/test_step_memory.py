@@ -99,6 +99,7 @@ def ranks_of(groups: dict[str, str], options: dict[str, Any]) -> list[Memory]:
     return steps_of(groups, True, options)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("strategy", _C.strategies())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_ranks_take_no_more_than_what_gloo_clones(strategy: str, dtype: str) -> None:

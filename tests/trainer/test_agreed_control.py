@@ -106,6 +106,7 @@ def test_stops_between_micro_batches_are_refused_on_all_ranks(
     assert said.startswith(f"control.{switch} is set by Setter at on_substep_end")
 
 
+@pytest.mark.variants("should_epoch_stop")
 @pytest.mark.parametrize("switch", ["should_training_stop", "should_epoch_stop"])
 def test_stops_before_a_step_of_several_micro_batches(model: Path, tmp_path: Path, switch: str) -> None:
     """If ranks exchange switches before the step, a stop leaves the step out; otherwise the step is done."""

@@ -111,6 +111,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"), "untied")
 
 
+@pytest.mark.variants("only_first")
 @pytest.mark.parametrize("kind", ["falling", "only_first", "rising"])
 def test_best_checkpoint_and_plateau_follow_rank_0(model: Path, tmp_path: Path, kind: str) -> None:
     first, second = run_ranks(2, on_rank, model, tmp_path / "out", kind, launched=True, seconds=120)
@@ -128,6 +129,7 @@ def test_times_of_an_evaluation(model: Path, tmp_path: Path, kind: str) -> None:
     assert first == second and first["steps"] == 4
 
 
+@pytest.mark.variants("EarlyStoppingCallback1")
 @pytest.mark.parametrize("stopping", [fastsft.EarlyStoppingCallback, transformers.EarlyStoppingCallback])
 def test_callbacks_hear_rank_0_and_the_result_is_the_ranks_own(
     model: Path, tmp_path: Path, stopping: Any

@@ -37,6 +37,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"), "untied")
 
 
+@pytest.mark.variants(
+    "[learning_rate]",
+    "[element]",
+    "[content]",
+    "[drawn]",
+    "[equal_tables]",
+    "[place]",
+    "[resume]",
+    "[later_callback]",
+    "[other_evaluation]",
+    "[nothing]",
+)
 @pytest.mark.parametrize("kind", SAID)
 def test_both_ranks_are_told(model: Path, tmp_path: Path, kind: str) -> None:
     told = run_ranks(2, disagreeing_run.outcome, kind, model, tmp_path / "out", launched=True, seconds=120)

@@ -212,8 +212,8 @@ def test_a_manifest_of_impossible_numbers_is_refused(
 
 
 def test_of_many_missing_files_some_are_named(tmp_path: Path) -> None:
-    files = [_C.FileDigest(f"part-{number}", 1, 0) for number in range(100_000)]
+    files = [_C.FileDigest(f"part-{number}", 1, 0) for number in range(10_000)]
     _C.replace_file(str(tmp_path / "manifest.json"), _C.Manifest(1, 1, "", files).json())
-    with pytest.raises(ValueError, match=r"part-0: missing; .* and 99995 more") as caught:
+    with pytest.raises(ValueError, match=r"part-0: missing; .* and 9995 more") as caught:
         read_state_dict(tmp_path)
     assert len(str(caught.value)) < 1000

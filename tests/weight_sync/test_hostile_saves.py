@@ -96,6 +96,7 @@ def test_a_truncated_shard_is_named(tmp_path: Path) -> None:
             read_state_dict(tmp_path)
 
 
+@pytest.mark.variants("[native]", "[verl_pt]")
 @pytest.mark.parametrize("save_format", save_world.FORMATS)
 def test_a_reader_never_gets_two_saves_at_once(tmp_path: Path, save_format: str) -> None:
     """Every tensor of save number n holds n."""

@@ -12,7 +12,7 @@ namespace fastsft {
 enum class SplitPattern {
   kGpt2,    // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   kCl100k,  // cl100k_base as in Llama 3: at most three digits per piece
-  kQwen2,   // like kCl100k, but one digit per piece: Qwen2, Qwen2.5, Qwen3
+  kQwen2,   // like kCl100k, but one digit per piece: Qwen since Qwen2
 };
 
 // Returns the most digits in a piece, SIZE_MAX if there is no limit.

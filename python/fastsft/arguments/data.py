@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,11 @@ class DataArguments(RecordsGiven):
         None, "files of conversations: a.json,b.jsonl:0.5,c/*.parquet,hf://datasets/owner/name; - is stdin"
     )
     eval_data_path: str = supported(None, "the same, for evaluation")  # type: ignore[assignment]
+    eval_split: float = supported(
+        0.0,
+        "share of --data_path's conversations, or their number from 1 on, to evaluate on instead of training",
+        "drawn with --data_seed, else --seed; equal conversations stay together",
+    )
     lazy_preprocess: bool = supported(
         False, "keep the rows that were asked for; all are labelled at the start"
     )
@@ -77,9 +83,15 @@ class DataArguments(RecordsGiven):
         if self.max_record_bytes < 1:
             raise ValueError(f"--max_record_bytes: expected at least 1, got {self.max_record_bytes}")
         check_share(self.max_dropped)
+        check_eval_split(self.eval_split, self.eval_data_path)
         if self.dump_masked < 0:
             raise ValueError(f"--dump_masked: expected 0 or more samples, got {self.dump_masked}")
         check_lazy_split(self.lazy_preprocess, self.overlong)
+
+    @property
+    def has_evaluation(self) -> bool:
+        """True if the flags name data to evaluate on."""
+        return self.eval_data_path is not None or self.eval_split != 0
 
     def check_files(self) -> None:
         """Raise ValueError for wrong flags, for missing files, and if there is no file to train on."""
@@ -103,6 +115,21 @@ def check_share(max_dropped: float) -> None:
     if not 0 <= max_dropped <= 1:
         percent = f"; {max_dropped:g} % is {max_dropped / 100:g}" if 1 < max_dropped <= 100 else ""
         raise ValueError(f"--max_dropped: expected a share from 0 to 1, got {max_dropped:g}{percent}")
+
+
+def check_eval_split(share: float, eval_data_path: str | None) -> None:
+    """Raise ValueError unless --eval_split is 0, or a fraction or count without --eval_data_path."""
+    if not 0 <= share < math.inf or (share > 1 and share != int(share)):
+        percent = f"; {share:g} % is {share / 100:g}" if 1 < share < 100 else ""
+        raise ValueError(
+            "--eval_split: expected a fraction below 1 or a number of conversations (0 is off), got "
+            f"{share:g}{percent}"
+        )
+    if share and eval_data_path is not None:
+        raise ValueError(
+            f"--eval_split {share:g} takes the data to evaluate on from --data_path, and --eval_data_path "
+            f"{eval_data_path} names other data; leave one of them out"
+        )
 
 
 def check_lazy_split(lazy_preprocess: bool, overlong: str) -> None:

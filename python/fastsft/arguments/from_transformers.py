@@ -12,7 +12,7 @@ from fastsft.arguments.given import differing, given_fields, made_with
 from fastsft.arguments.training import TrainingArguments
 from fastsft.arguments.values import is_same
 from fastsft.runtime.messages import warn_once
-from fastsft.trackers.tracker import trackers
+from fastsft.trackers.tracker import requested_trackers, trackers
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -153,7 +153,7 @@ def _before_post_init(values: dict[str, Any]) -> dict[str, Any]:
 
 def _known_trackers(report_to: str | Iterable[str] | None) -> list[str]:
     """Drop trackers that fastsft lacks; transformers 4.x selects all installed trackers by default."""
-    requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
+    requested = requested_trackers(report_to)
     others = [name for name in requested if name not in trackers() and name not in ("none", "all")]
     if others:
         warn_once(f"--report_to {', '.join(others)}: fastsft reports to {', '.join(trackers())} only")

@@ -45,7 +45,8 @@ COMMON = {
     "gradient_accumulation_steps model_max_length learning_rate lr_scheduler_type warmup_ratio weight_decay "
     "max_grad_norm neftune_noise_alpha bf16 seed config",
     "lora": "lora lora_r lora_alpha lora_target_modules lora_weight_path save_merged",
-    "evaluation": "eval_strategy eval_steps per_device_eval_batch_size load_best_model_at_end",
+    "evaluation": "eval_split eval_strategy eval_steps per_device_eval_batch_size load_best_model_at_end "
+    "early_stopping_patience",
     "saving": "save_strategy save_steps save_total_limit save_dtype max_shard_size resume_from_checkpoint "
     "no_resume",
     "memory": "fsdp deepspeed recompute micro_batch_tokens optim_dtype use_cpu",

@@ -29,7 +29,7 @@ class ReportArguments:
     )
     disable_tqdm: bool | None = supported(None, "plain lines instead of a bar")
     report_to: list[str] | str | None = supported(
-        None, "trackers: none, tensorboard, wandb, mlflow, or all that are installed", "default: none"
+        None, "trackers: none, tensorboard, wandb, mlflow, several of them, or all installed", "default: none"
     )
     run_name: str | None = supported(None, "name of the run at wandb and mlflow")
     logging_dir: str | None = supported(

@@ -176,6 +176,12 @@ class EvaluationArguments:
     greater_is_better: bool | None = supported(
         None, "direction of the metric; default: not for names that end with loss"
     )
+    early_stopping_patience: int | None = supported(
+        None, "end the run after this many evaluations in a row whose metric is not better; unset: never"
+    )
+    early_stopping_threshold: float = supported(
+        0.0, "least difference to the best metric that counts as better"
+    )
     eval_loss: Literal["baseline", "exact"] = supported(
         "baseline", "mean over samples of their batches' losses, as in transformers, or over all tokens"
     )

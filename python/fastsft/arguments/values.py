@@ -39,12 +39,17 @@ _RANGES = {
     "max_grad_norm": Range("0 (off) or more", lambda value: value >= 0),
     "max_steps": Range("-1 (by epochs) or more", lambda value: value >= -1),
     **dict.fromkeys(
-        ("learning_rate", "weight_decay", "adam_epsilon", "eval_delay", "save_patience", "loss_spike_factor"),
+        (
+            "learning_rate", "weight_decay", "adam_epsilon", "eval_delay", "save_patience",
+            "loss_spike_factor", "early_stopping_threshold",
+        ),
         _NOT_NEGATIVE,
     ),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), _SHARE),
     **dict.fromkeys(("seed", "data_seed"), _SEED),
-    **dict.fromkeys(("ddp_timeout", "dataloader_prefetch_factor"), _AT_LEAST_ONE),
+    **dict.fromkeys(
+        ("ddp_timeout", "dataloader_prefetch_factor", "early_stopping_patience"), _AT_LEAST_ONE
+    ),
     **dict.fromkeys(
         (
             "num_train_epochs", "warmup_steps", "warmup_ratio", "logging_steps", "save_steps", "eval_steps",

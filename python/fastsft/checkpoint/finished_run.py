@@ -146,7 +146,7 @@ def _difference_of_end(
     ):
         return None
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
-    if record["step"] < request["planned_steps"]:
+    if record["step"] < request["planned_steps"] and not record.get("stopped_early", False):
         return None
     for name in TRAINED_BY:
         before, now = record["request"].get(name), request[name]
@@ -173,6 +173,7 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
         "step": output.global_step,
         "training_loss": output.training_loss,
         "metrics": output.metrics,
+        "stopped_early": trainer.stopped_early,
         "request": request,
         "base_weights": trainer.model.base_weights(),
         "files": {name: _stamp(folder / name) for name in files},
@@ -205,7 +206,8 @@ def _matching_record(
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
     if request["data_hash"] is None:  # without a hash, the data cannot be compared
         return None
-    if record["request"] != request or record["step"] < request["planned_steps"]:
+    is_cut = record["step"] < request["planned_steps"] and not record.get("stopped_early", False)
+    if record["request"] != request or is_cut:
         return None
     if _has_other_base(record.get("base_weights"), model.base_weights()):
         return None
@@ -280,8 +282,18 @@ def _request(
         "planned_steps": RunPlan.of(args, len(rows)).max_steps,
         "model": str(Path(model.source_directory).resolve()),
         **_adapters(model),
+        **_early_stopping(args),
         **{name: getattr(args, name) for name in ("save_dtype", "max_shard_size", "load_best_model_at_end")},
     }
+
+
+def _early_stopping(args: TrainingArguments) -> dict[str, Any]:
+    """Return the arguments that decide about an early end; empty without --early_stopping_patience."""
+    if args.early_stopping_patience is None:
+        return {}
+    names = ("early_stopping_patience", "early_stopping_threshold", "metric_for_best_model",
+             "greater_is_better", "eval_strategy", "eval_steps")  # fmt: skip
+    return {name: getattr(args, name) for name in names}
 
 
 def _adapters(model: CausalLM) -> dict[str, Any]:

@@ -330,7 +330,10 @@ def difference(name: str, old: Any, new: Any) -> str:
         case "labelling":
             return f"was trained on other labels ({_changed(old, new)}); resume with the old settings"
         case "num_conversations":
-            return f"was trained on {old:,} conversations, now there are {new:,}; resume with the old data"
+            return (
+                f"was trained on {old:,} conversations, now there are {new:,}; resume with the old data and "
+                "the old --eval_split"
+            )
         case "data_hash":
             return (
                 f"was trained on other data: texts, order or labels of the conversations differ (checksum "

@@ -59,6 +59,10 @@ class SavedRun(TrainedRun, Protocol):
         """Size of the models that the program writes after `train` [bytes]; 0 if unknown."""
 
     @property
+    def stopped_early(self) -> bool:
+        """True if --early_stopping_patience has ended the run, perhaps before a resume."""
+
+    @property
     def launched_by(self) -> Mapping[str, str]:
         """Start times of torchrun's processes (ranks/torchrun_job.py); empty without torchrun."""
 

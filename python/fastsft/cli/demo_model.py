@@ -87,18 +87,6 @@ def write_json(path: Path, value: object) -> None:
     replace_file(path, json.dumps(value, indent=2) + "\n")
 
 
-# Additional fields of config.json for each model family.
-_OWN_FIELDS: dict[str, dict[str, Any]] = {
-    "llama": {"attention_bias": False, "mlp_bias": False},
-    "mistral": {"sliding_window": None},
-    "qwen2": {"use_sliding_window": False},
-    "phi3": {"sliding_window": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
-    "qwen3": {"use_sliding_window": False, "attention_bias": False},
-    "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096},
-    "gemma3_text": {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512},
-}
-
-
 def small_config(
     *,
     vocab_size: int,
@@ -135,7 +123,6 @@ def small_config(
         "pad_token_id": 0,
         "torch_dtype": "float32",
         "use_cache": True,
-        **_OWN_FIELDS.get(model_type, {}),
     }
 
 

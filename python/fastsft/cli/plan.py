@@ -69,6 +69,23 @@ def plan_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--engine", choices=("auto", "native", "generic"), default="auto", help="as in training"
     )
+    _add_state_flags(parser)
+    parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
+    _add_lora_flags(parser)
+    add_trust(parser)
+    parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
+    parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
+    parser.add_argument(
+        "--model_max_length", type=int, default=2048,
+        help="longest conversation in tokens; default 2048, where training has 512",
+    )  # fmt: skip
+    parser.add_argument("--micro_batches", type=int, default=1, help="of one rank in one step")
+    parser.add_argument("--json", action="store_true", help="the plan as JSON")
+    return parser
+
+
+def _add_state_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say how parameters, gradients and optimizer state are held."""
     defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
         parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
@@ -80,7 +97,9 @@ def plan_parser() -> argparse.ArgumentParser:
         "--sync_each_batch", type=parse_bool, nargs="?", const=True, metavar="True|False",
         help="as in training; default: once a step where --micro_batches are several and it fits",
     )  # fmt: skip
-    parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
+
+
+def _add_lora_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lora", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
         help="adapters next to a frozen model", action=FieldAction,
@@ -91,18 +110,6 @@ def plan_parser() -> argparse.ArgumentParser:
         parser.add_argument(
             f"--{name}", default=value, help="as in training", action=FieldAction, **_taken(value)
         )
-    add_trust(parser)
-    parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
-    parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
-    parser.add_argument(
-        "--model_max_length",
-        type=int,
-        default=2048,
-        help="longest conversation in tokens; default 2048, where training has 512",
-    )
-    parser.add_argument("--micro_batches", type=int, default=1, help="of one rank in one step")
-    parser.add_argument("--json", action="store_true", help="the plan as JSON")
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,15 +124,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fastsft plan: {error}", file=sys.stderr)
         return 1
     if args.json:
-        chosen = {
-            "recompute": plan.recompute, "micro_batch_tokens": plan.token_budget,
-            "sync_each_batch": plan.setting.state.sync_each_batch,
-        }  # fmt: skip
-        sums = {"total": plan.total, "host": plan.host, "staging": plan.staging, "memory": room.device}
-        print(
-            json.dumps({"parts": plan.parts, "outside": plan.outside, **sums, **chosen, **speed_record(plan)})
-        )
-        return 0
+        print(json.dumps(_record(plan, room)))
+    else:
+        _print_plan(plan, room, args)
+    return 0
+
+
+def _record(plan: MemoryPlan, room: MemoryBudget) -> dict[str, Any]:
+    """Return the plan as `--json` prints it."""
+    return {
+        "parts": plan.parts, "outside": plan.outside, "total": plan.total, "host": plan.host,
+        "staging": plan.staging, "memory": room.device, "recompute": plan.recompute,
+        "micro_batch_tokens": plan.token_budget, "sync_each_batch": plan.setting.state.sync_each_batch,
+        **speed_record(plan),
+    }  # fmt: skip
+
+
+def _print_plan(plan: MemoryPlan, room: MemoryBudget, args: argparse.Namespace) -> None:
+    setting = plan.setting
     print(f"{args.model}: {how_held(plan.setting)}, {setting.device}")
     if setting.generic is not None:
         print("generic engine: parameters, gradients and optimizer are exact, the rest is an estimate")
@@ -141,7 +157,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(speed_lines(plan)))
         if note := build_note(setting.gpu):
             print(note)
-    return 0
 
 
 def plan_of_full_rows(

@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 from fastsft import _C
-from fastsft.arguments.data import DataArguments, check_lazy_split
+from fastsft.arguments.data import DataArguments, check_eval_split, check_lazy_split
 from fastsft.arguments.given import was_given
 from fastsft.arguments.support import default_of
 from fastsft.data.chat.labelling import EACH, LabelSettings
 from fastsft.data.chat.mask_policy import resolve_script_policy
 from fastsft.data.conversation_labels import label_conversation_file
+from fastsft.data.eval_split import DEFAULT_SEED, split_line, split_rows
 from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
 from fastsft.data.label_report import check_dropped, format_lines, result_lines, shared_line
@@ -44,17 +45,36 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
     """Load and label the data files. Return {"train_dataset": ..., "eval_dataset": ...}.
 
     data_args: an object with `data_path`, `eval_data_path` and `lazy_preprocess`, and optionally fastsft's
-    further arguments. Without `eval_data_path`, eval_dataset is None. DataError if a larger fraction of the
-    conversations than `max_dropped` has no label. Rank 0 prints a report of dropped records. Every file is
+    further arguments. With `eval_split`, eval_dataset is a part of the data, drawn with `eval_split_seed`,
+    which a run sets to --data_seed or --seed (eval_split.py). Without `eval_data_path` and `eval_split`,
+    eval_dataset is None. DataError if a larger fraction of the conversations than `max_dropped` has no label.
+    Rank 0 prints a report of dropped records. Every file is
     labelled here, once, even with `lazy_preprocess`; padded tensors are made on access.
     """
+    share = getattr(data_args, "eval_split", 0)
+    check_eval_split(share, getattr(data_args, "eval_data_path", None))
     say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
+    if share:
+        seed = getattr(data_args, "eval_split_seed", DEFAULT_SEED)
+        return _split(data_args.data_path, train, share, seed)
     path = getattr(data_args, "eval_data_path", None)
     evaluated = _load_dataset(path, tokenizer, data_args) if path else None
     if evaluated is not None:
         _note_shared(str(path), evaluated, train)
     return {"train_dataset": train, "eval_dataset": evaluated}
+
+
+def _split(path: str, dataset: SizedDataset, share: float, seed: int) -> dict[str, Any]:
+    """Return the data sets of `make_supervised_data_module`, and print a line about the split."""
+    assert isinstance(dataset, SupervisedDataset)  # `_load_dataset` refuses --eval_split for others
+    train, evaluated = split_rows(path, dataset._rows, share, seed)
+    if launch().rank == 0 and train.eval_split:
+        tell(split_line(path, train.eval_split))
+    return {
+        "train_dataset": SupervisedDataset.from_rows(train),
+        "eval_dataset": SupervisedDataset.from_rows(evaluated),
+    }
 
 
 def _note_shared(path: str, evaluated: SizedDataset, trained: SizedDataset) -> None:
@@ -103,7 +123,16 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     for line in result_lines(rows.report, tokenizer.model_max_length, template):
         tell(f"{path}: {line}")
     is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
-    if data_args.lazy_preprocess and is_divided:
+    splits = getattr(data_args, "eval_split", 0)
+    if is_divided and splits:
+        raise ValueError(
+            f"--eval_split {splits:g}: expected a row for each conversation, got several (--train_turns "
+            "each, --overlong split), of which some would be trained and others evaluated; name a file with "
+            "--eval_data_path"
+        )
+    if data_args.lazy_preprocess and splits:
+        tell(f"{path}: --lazy_preprocess has no effect with --eval_split")
+    elif data_args.lazy_preprocess and is_divided:
         tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")
     elif data_args.lazy_preprocess:
         read = partial(read_records, data_files(str(path)), options.max_record_bytes, options.data_format)

@@ -36,8 +36,11 @@ class LabelledRows:
     width: model_max_length, the length of padded rows. pad_id: the padding id. mask_by_length: if True, the
     attention mask is True for all tokens of the row; otherwise, as in FastChat, it is True for all ids except
     `pad_id`. labelling: mask policy, template and stop token. label_alike: labels other conversations with
-    the same settings and a given tokenizer; None if FastChat's labelling was used.
+    the same settings and a given tokenizer; None if FastChat's labelling was used. eval_split: how the rows
+    were divided into training and evaluation data; None if they were not.
     """
+
+    eval_split: dict[str, float] | None = None
 
     def __init__(
         self,
@@ -75,6 +78,15 @@ class LabelledRows:
     def __setstate__(self, state: dict[str, Any]) -> None:
         native, report = unpacked_rows(state["native"]), _C.DataReport.from_json(state["report"])
         self.__dict__.update({**state, "native": native, "report": report})
+
+    def select(self, numbers: npt.NDArray[np.int64], split: dict[str, float]) -> LabelledRows:
+        """Return the rows with these numbers. split: see `eval_split`."""
+        other = copy.copy(self)
+        other.native, other.eval_split = _C.TokenDataset(), split
+        for row in numbers.tolist():
+            other.native.append(self.native.ids(row), self.native.learned(row))
+        other.native.masked_id = self.native.masked_id
+        return other
 
     def tensors(self, begin: int, end: int) -> Tensors:
         """Return input_ids, labels (int64) and attention_mask (bool) of some rows, each [rows, width].

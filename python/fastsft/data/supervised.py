@@ -93,6 +93,11 @@ class SupervisedDataset(Dataset[Tensors]):
     def labelling(self) -> dict[str, Any]:
         return self._rows.labelling if "_rows" in self.__dict__ else {}
 
+    @property
+    def eval_split(self) -> dict[str, float] | None:
+        """How --eval_split divided the data; None without it."""
+        return self._rows.eval_split if "_rows" in self.__dict__ else None
+
     @cached_property
     def _tensors(self) -> RowTensors:
         return RowTensors(self._rows)

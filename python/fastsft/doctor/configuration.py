@@ -114,12 +114,12 @@ def _blamed(error: ValueError, given: Mapping[str, str]) -> list[str]:
 
 
 def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
-    path = run.resolved_data_args.eval_data_path
-    if path is None:
+    has_data = run.resolved_data_args.has_evaluation
+    if not has_data:
         disable_evaluation(run.resolved_args)
     try:
-        check_best_of_command(run.resolved_args, path is not None)
-        check_before_training(CausalLM, run.resolved_args, path)
+        check_best_of_command(run.resolved_args, has_data)
+        check_before_training(CausalLM, run.resolved_args, run.resolved_data_args if has_data else None)
     except ValueError as error:
         refusals.append(str(error))
 

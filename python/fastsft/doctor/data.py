@@ -39,7 +39,10 @@ def check_data(run: ExaminedRun) -> str:
 
 def check_eval_data(run: ExaminedRun) -> str:
     """Check the files of --eval_data_path."""
-    path = run.need("data_args", "the configuration").eval_data_path
+    data_args = run.need("data_args", "the configuration")
+    if data_args.eval_split:
+        return f"--eval_split {data_args.eval_split:g} takes it from --data_path"
+    path = data_args.eval_data_path
     if path is None:
         return "none is named, none is needed"
     labelled, _, text = _label(run, "eval_data_path", path)

@@ -50,7 +50,9 @@ def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Pat
 def _described(dataset: object) -> dict[str, Any]:
     to_json = getattr(getattr(dataset, "report", None), "to_json", None)
     if to_json is not None:
-        return {**(getattr(dataset, "labelling", None) or {}), **json.loads(to_json())}
+        split = getattr(dataset, "eval_split", None)
+        of_split = {} if split is None else {"eval_split": split}
+        return {**(getattr(dataset, "labelling", None) or {}), **of_split, **json.loads(to_json())}
     if isinstance(dataset, Mapping):
         return {str(name): _described(item) for name, item in dataset.items()}
     kind = type(dataset)

@@ -82,9 +82,9 @@ def inspect(
     ...). random: True to choose records at random by `seed`, instead of the first records.
     role_map: additional role names, as {"alice": "user"} or "alice=user".
     show_progress: True to show a bar or lines on standard error while reading.
-    max_record_bytes: the most bytes that a record in a file may have. data_format: record format; default:
-    detected. settings: mask_policy, template, chat_template_name, train_turns, role_aliases, on_bad_sample,
-    overlong, boundary_tokens (labelling.LabelSettings).
+    max_record_bytes: the most bytes of a record in a file. data_format: by default detected. settings:
+    mask_policy, template, chat_template_name, train_turns, role_aliases, on_bad_sample, overlong,
+    boundary_tokens (labelling.LabelSettings).
     ValueError for options and data that cannot be used.
     """
     chosen = _C.SurveyChoice(

@@ -70,10 +70,12 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
         return model
     kind = adapted_kind(model)
     if lora.q_lora and model.engine_kind == "generic":
+        from fastsft import _C
+
         raise ValueError(
-            "--q_lora True: expected a model of the native engine (Llama, Mistral, Phi-3, Qwen2, Qwen3, "
-            f"Gemma 2 and 3), got one of the generic engine ({getattr(model, 'engine_words', '')}); leave it "
-            "out, add --bf16 True"
+            f"--q_lora True: expected a model of the native engine ({', '.join(_C.model_families().values())}"
+            f"), got one of the generic engine ({getattr(model, 'engine_words', '')}); leave it out, add "
+            "--bf16 True"
         )
     if lora.lora_weight_path:
         adapter = AdapterDirectory(lora.lora_weight_path)

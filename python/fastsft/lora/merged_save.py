@@ -19,9 +19,9 @@ from fastsft.lora.modules import HEAD
 from fastsft.model.conversion import is_converted
 from fastsft.model.family import ties_embeddings
 from fastsft.model.output_directory import check_output_directory
-from fastsft.model.stored_weights import BITS, STORED_NAMES
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import writes_small_files
+from fastsft.runtime.dtypes import BITS, STORED_NAMES
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import Digest, digest_of, digest_of_file, replace_file
 from fastsft.runtime.regular_files import read_json_object

@@ -17,14 +17,8 @@ from fastsft.model.engine_choice import open_model
 from fastsft.model.master_weights import MasterWeights, has_master_weights
 from fastsft.model.model_save import write_durably
 from fastsft.model.output_directory import check_free_space
-from fastsft.model.stored_weights import (
-    BITS,
-    DTYPES,
-    STORED_NAMES,
-    StoredTensor,
-    StoredWeights,
-    bits_of,
-)
+from fastsft.model.stored_weights import DTYPES, StoredTensor, StoredWeights, bits_of
+from fastsft.runtime.dtypes import BITS, STORED_NAMES
 from fastsft.runtime.messages import tell
 from fastsft.runtime.output_files import files_of
 from fastsft.runtime.regular_files import file_inside, read_regular
@@ -97,28 +91,35 @@ def convert_model(
     ValueError if `source` is not a complete, known model, if `target` exists, or if dtype cannot represent a
     value.
     """
-    from fastsft import _C
-
     if os.path.lexists(target) and not (replaces and is_converted(target)):
         raise ValueError(f"{target}: is there already, and nothing is overwritten; choose another name")
     model = _model_of(source, trust_remote_code)
-    weights = _whole_weights(source, model)
-    kept, left_out = _split(weights, model)
-    stored = {
-        entry.name: STORED_NAMES[dtype] if dtype and entry.dtype in DTYPES else entry.dtype for entry in kept
-    }
-    size = sum(entry.count * BITS[stored[entry.name]] // 8 for entry in kept)
+    values = _Values(_whole_weights(source, model), model, dtype, change)
+    target.absolute().parent.mkdir(parents=True, exist_ok=True)
+    small = _small_files_size(tokenizer or source, len(values.kept))
+    check_free_space(target.absolute().parent, values.size + small)
+
+    def write(folder: str) -> list[_C.FileDigest]:
+        weights = _write_weights(folder, values, max_shard_size)
+        return weights + _write_small_files(Path(folder), model, dtype, tokenizer or source)
+
+    files = _write_directory(target, write, replaces)
+    number = sum(file.name.endswith(".safetensors") for file in files)
+    return Converted(target, len(values.kept), values.size, number, values.left_out)
+
+
+def _write_directory(
+    target: Path, write: Callable[[str], list[_C.FileDigest]], replaces: Replaces | None
+) -> list[_C.FileDigest]:
+    """Write the files and manifest.json under a temporary name, and rename the whole directory."""
+    from fastsft import _C
+
     parent = target.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    check_free_space(parent, size + _small_files_size(tokenizer or source, len(kept)))
     # In its own folder, because a run that saves into `parent` would remove half-written files there.
     workshop = parent if replaces else Path(tempfile.mkdtemp(prefix=".fastsft-convert-", dir=parent))
     staging = _C.AtomicDirectory(str(workshop), target.name)
     try:
-        values = _Values(weights, stored, model, change)
-        files = _write_weights(staging.path, values, kept, stored, max_shard_size)
-        number = sum(file.name.endswith(".safetensors") for file in files)
-        files += _write_small_files(Path(staging.path), model, dtype, tokenizer or source)
+        files = write(staging.path)
         manifest = _C.Manifest(_STEP, 1, _LAYOUT, files)
         if replaces:
             replaces(manifest.json())
@@ -131,7 +132,7 @@ def convert_model(
         staging.discard()
         if not replaces:
             shutil.rmtree(workshop, ignore_errors=True)
-    return Converted(target, len(kept), size, number, left_out)
+    return files
 
 
 def _small_files_size(tokenizer: Path, tensors: int) -> int:
@@ -203,19 +204,22 @@ def _split(weights: StoredWeights, model: CausalLM) -> tuple[list[StoredTensor],
 class _Values:
     """Computes the values of the tensors to write.
 
-    stored: maps each tensor's name to its safetensors dtype.
+    kept: the tensors. stored: maps each tensor's name to its safetensors dtype. size: their bytes. left_out:
+    tensors in the source that the model does not read.
     """
 
     def __init__(
-        self,
-        weights: StoredWeights,
-        stored: dict[str, str],
-        model: CausalLM,
-        change: Change | None = None,
+        self, weights: StoredWeights, model: CausalLM, dtype: str | None, change: Change | None
     ) -> None:
-        self._weights, self._stored, self._change = weights, stored, change
+        self._weights, self._change = weights, change
+        self.kept, self.left_out = _split(weights, model)
+        self.stored = {
+            entry.name: STORED_NAMES[dtype] if dtype and entry.dtype in DTYPES else entry.dtype
+            for entry in self.kept
+        }
+        self.size = sum(entry.count * BITS[self.stored[entry.name]] // 8 for entry in self.kept)
         self._masters: MasterWeights | None = None
-        converted = [name for name, dtype in stored.items() if weights.tensors[name].dtype != dtype]
+        converted = any(self.stored[entry.name] != entry.dtype for entry in self.kept)
         if converted and has_master_weights(weights.directory):
             self._masters = MasterWeights(weights.directory, model.unit_layouts())
 
@@ -224,7 +228,7 @@ class _Values:
 
         ValueError if a checkpoint's weights do not equal its rounded master weights.
         """
-        entry, dtype = self._weights.tensors[name], self._stored[name]
+        entry, dtype = self._weights.tensors[name], self.stored[name]
         if entry.dtype not in DTYPES:  # not float: copied unchanged
             return self._weights.read_any(name)
         value = self._weights.read(name)
@@ -241,12 +245,11 @@ class _Values:
         return _rounded(master, DTYPES[dtype], name)
 
 
-def _write_weights(
-    path: str, values: _Values, kept: list[StoredTensor], stored: dict[str, str], max_shard_size: int
-) -> list[_C.FileDigest]:
+def _write_weights(path: str, values: _Values, max_shard_size: int) -> list[_C.FileDigest]:
     """Write the weight files; return their digests."""
     from fastsft import _C
 
+    kept, stored = values.kept, values.stored
     specs = [_C.TensorSpec(entry.name, stored[entry.name], list(entry.shape)) for entry in kept]
     # Larger elements come first, so that each tensor is aligned to its element size.
     order = sorted(range(len(kept)), key=lambda number: -BITS[stored[kept[number].name]])

@@ -37,17 +37,17 @@ _TOWERS = (
 # (tests/model/test_vision_text.py).
 VISION_TEXT = ("gemma3", "gemma4", "llama4", "mistral3", "qwen3_5", "qwen3_5_moe")
 # Families whose configuration class ties embeddings and sets a padding row by default.
-_GEMMA = ("gemma2", "gemma3_text")
+GEMMA = ("gemma2", "gemma3_text")
 
 
 def ties_embeddings(config: Mapping[str, Any]) -> bool:
     """Return True if embedding and head are tied, by config.json or by a native family's default."""
-    return bool(config.get("tie_word_embeddings", config.get("model_type") in _GEMMA))
+    return bool(config.get("tie_word_embeddings", config.get("model_type") in GEMMA))
 
 
 def padding_row(config: Mapping[str, Any]) -> Any:
     """Return `pad_token_id` from config.json, or a native family's default."""
-    return config.get("pad_token_id", 0 if config.get("model_type") in _GEMMA else None)
+    return config.get("pad_token_id", 0 if config.get("model_type") in GEMMA else None)
 
 
 def is_native(config: Mapping[str, Any]) -> bool:

@@ -169,10 +169,8 @@ class ChatModel:
     ) -> None:
         path = file_inside(directory, "config.json")
         if path is None:
-            adapter = file_inside(directory, "adapter_config.json") is not None
-            hint = (
-                "; it has a LoRA adapter, which fastsft.lora.merge.open_chat_model opens" if adapter else ""
-            )
+            hint = "; it has a LoRA adapter, which fastsft.lora.merge.open_chat_model opens"
+            hint = hint if file_inside(directory, "adapter_config.json") is not None else ""
             raise ValueError(f"{directory}: expected a model directory, found no config.json{hint}")
         if not has_safetensors(Path(directory)):
             raise ValueError(f"{directory}: expected weights in safetensors, found none")

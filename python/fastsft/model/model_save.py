@@ -20,9 +20,10 @@ from fastsft.model.output_directory import (
     note_file_set,
     recover_directory,
 )
-from fastsft.model.stored_weights import BITS, STORED_NAMES, StoredWeights, bits_of
+from fastsft.model.stored_weights import StoredWeights, bits_of
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import agreed_save_mode, check_still_held, writes_small_files
+from fastsft.runtime.dtypes import BITS, STORED_NAMES
 from fastsft.runtime.output_files import digest_of, files_of, write_below
 from fastsft.tokenizer.files import write_compatible_config
 

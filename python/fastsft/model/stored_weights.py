@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fastsft.model.weights import has_safetensors, pickled_files, pickled_tensors, tell_of_two_forms
+from fastsft.runtime.dtypes import BITS, STORED_NAMES, TORCH_NAMES
 from fastsft.runtime.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -18,18 +19,9 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-# Dtype names in safetensors and in torch. DTYPES are floating-point. Tensors of OTHER_DTYPES are not
-# trained weights, and are copied unchanged.
-DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-OTHER_DTYPES = {
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-}  # fmt: skip
-BITS = {
-    **dict.fromkeys(OTHER_DTYPES, 8), **dict.fromkeys(("F64", "I64"), 64),
-    **dict.fromkeys(("F32", "I32"), 32), **dict.fromkeys(("F16", "BF16", "I16"), 16),
-}  # fmt: skip
-STORED_NAMES = {name: stored for stored, name in {**DTYPES, **OTHER_DTYPES}.items()}
+# torch's names of the floating-point dtypes. Tensors of other dtypes are not trained weights, and are copied
+# unchanged.
+DTYPES = {stored: TORCH_NAMES[stored] for stored in ("F32", "F16", "BF16", "F64")}
 BLOCK = 1 << 22  # most elements that `blocks` reads at a time
 # A unit's name, digest (None if unknown), size and tensors; for each tensor its name, shape and first element
 UnitLayout = tuple[str, str | None, int, list[tuple[str, list[int], int]]]
@@ -122,7 +114,7 @@ class StoredWeights:
     def read_any(self, name: str) -> torch.Tensor:
         """Read a tensor with any dtype into memory."""
         entry = self.tensors[name]
-        if entry.dtype not in {**DTYPES, **OTHER_DTYPES}:
+        if entry.dtype not in TORCH_NAMES:
             raise ValueError(f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read")
         content = self._content(entry.file)
         if isinstance(content, dict):
@@ -191,7 +183,7 @@ def as_tensor(data: bytes, dtype: str) -> torch.Tensor:
     """Return a flat, read-only tensor over `data`, bytes from a safetensors file, without copying."""
     import torch
 
-    kind = getattr(torch, {**DTYPES, **OTHER_DTYPES}[dtype])
+    kind = getattr(torch, TORCH_NAMES[dtype])
     if not data:
         return torch.empty(0, dtype=kind)
     with warnings.catch_warnings():

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastsft.model.stored_weights import BITS, DTYPES, StoredTensor, StoredWeights, bits_of
+from fastsft.model.stored_weights import DTYPES, StoredTensor, StoredWeights, bits_of
 from fastsft.model.weights import has_safetensors, pickled_files
 from fastsft.ranks.comparison import common_digests
+from fastsft.runtime.dtypes import BITS
 from fastsft.runtime.regular_files import open_regular
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastsft.planning.gpus import PCIE_LINK, Gpu
+from fastsft.planning.layer_traffic import KERNELS_PER_LAYER, Widths, layer_traffic, recomputed_traffic
 from fastsft.planning.memory_plan import MemoryPlan
 
 _KERNEL_GAP = 1.4e-6  # seconds between two kernels in a stream
-_KERNELS_PER_LAYER = 36
 # Gradients are accumulated in the GEMM kernel that computes them, which hides a part of their memory traffic.
 # These shares of the traffic, for adding to gradients and for writing them, are not hidden.
 _ADD_SHARE, _WRITE_SHARE = 0.55, 0.4
@@ -104,7 +104,7 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
         / gpu.flops,
         "element-wise": (model.elementwise + recomputed.elementwise) / bandwidth,
         "head and embedding": model.head_bytes / bandwidth,
-        "gaps between kernels": model.layers * _KERNELS_PER_LAYER * _KERNEL_GAP / plan.work.tokens,
+        "gaps between kernels": model.layers * KERNELS_PER_LAYER * _KERNEL_GAP / plan.work.tokens,
     }
     streams = gpu.bandwidth * rates.streams
     compute["accumulating gradients"] = model.accumulated_bytes / streams / plan.work.tokens
@@ -187,26 +187,18 @@ class _Model:
         # The forward pass is 1 of the 3.5 parts that conversation_cost counts.
         self.attention = quadratic / 3.5 * (min(length, window) if window else length)
         self.layers: int = config["num_hidden_layers"]
-        self.hidden: int = config["hidden_size"]
-        self.inner: int = config["intermediate_size"]
         self.vocabulary: int = config["vocab_size"]
-        heads = config["num_attention_heads"]
-        size = config.get("head_dim") or self.hidden // heads
-        self.query: int = heads * size
-        self.key: int = (config.get("num_key_value_heads") or heads) * size
+        self.widths, self.copies = Widths.of(config), self.kernel != "cudnn"
 
     @property
     def elementwise(self) -> float:
         """Memory traffic of norms, RoPE, SwiGLU and copies for attention, in bytes per token (bfloat16)."""
-        rope = 2 * (self.query + self.key)
-        copies = 0 if self.kernel == "cudnn" else 2 * self.query + 2 * (self.query + 2 * self.key)
-        passes = 14 * self.hidden + 2 * rope + 8 * self.inner
-        return 2.0 * self.layers * (passes + copies)
+        return float(self.layers * sum(layer_traffic(self.widths, copies=self.copies).values()))
 
     @property
     def head_bytes(self) -> float:
         """Memory traffic of logits, their gradient and embedding rows, in bytes per token."""
-        return 14.0 * self.vocabulary + 30.0 * self.hidden
+        return 14.0 * self.vocabulary + 30.0 * self.widths.hidden
 
     @property
     def accumulated_bytes(self) -> float:
@@ -238,11 +230,10 @@ class _Model:
 
     def recomputed(self, policy: str) -> _Recomputed:
         """Return the work per token that the recompute policy adds (docs/decisions.md)."""
-        if policy == "selective":  # backward computes the outputs of norms and SwiGLU again
-            return _Recomputed(elementwise=2.0 * self.layers * (2 * self.hidden + self.inner))
-        if policy == "gate_up":  # as "selective", and additionally one norm and the gate and up GEMMs
-            elementwise = 2.0 * self.layers * (3 * self.hidden + self.inner)
-            return _Recomputed(4.0 * self.layers * self.hidden * self.inner, 0.0, elementwise)
-        if policy == "block":
-            return _Recomputed(self.blocks, 1.0, self.elementwise / 2)
-        return _Recomputed()
+        products, attention = 0.0, 0.0
+        if policy == "gate_up":
+            products = 4.0 * self.layers * self.widths.hidden * self.widths.inner
+        elif policy == "block":
+            products, attention = self.blocks, 1.0
+        traffic = recomputed_traffic(self.widths, policy, copies=self.copies)
+        return _Recomputed(products, attention, float(self.layers * traffic))

@@ -74,27 +74,37 @@ def run_script(script: Callable[[], object], *, runs_scripts: bool = True) -> No
         except RuntimeError as error:
             if guard.leaving:
                 _leave(EXIT_BASE + guard.leaving, "")
-            if _is_of_memory(error):
-                _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
-            if type(error).__name__ == "AcceleratorError":
-                # The device is unusable now. Destructors that free device memory would abort the process.
-                write_error_file(line := f"error: {_device_failure(error)}")
-                os._exit(_flushed(EXIT_ERROR, _for_terminal(line)))
-            if _is_of_peers(error):
-                # Exit without cleanup, because the process groups would wait for ranks that are gone.
-                os._exit(_flushed(EXIT_PEER_LOST, _for_terminal(f"error: {error}")))
-            if _is_refusal(error):
-                _leave(EXIT_ERROR, f"{_who()}error: {error}")
-            _fail()
+            _end_of_runtime_error(error)
         except OSError as error:
-            if error.errno is None or (error.filename is None and not is_resource_limit(error)):
-                _fail()
-            place = _place_of(error) if error.filename is None else os.fsdecode(error.filename)
-            told = explained(error, "go on", place) if is_resource_limit(error) else error
-            _leave(EXIT_ERROR, f"{_who()}error: {place}: {told.strerror}")
+            _end_of_os_error(error)
         except Exception:
             _fail()
     launcher.leave()
+
+
+def _end_of_runtime_error(error: RuntimeError) -> None:
+    """End the process as the kind of error demands. Called in an except clause."""
+    if _is_of_memory(error):
+        _leave(EXIT_ERROR, f"{_who()}{_OUT_OF_MEMORY}: {str(error).splitlines()[0]}")
+    if type(error).__name__ == "AcceleratorError":
+        # The device is unusable now. Destructors that free device memory would abort the process.
+        write_error_file(line := f"error: {_device_failure(error)}")
+        os._exit(_flushed(EXIT_ERROR, _for_terminal(line)))
+    if _is_of_peers(error):
+        # Exit without cleanup, because the process groups would wait for ranks that are gone.
+        os._exit(_flushed(EXIT_PEER_LOST, _for_terminal(f"error: {error}")))
+    if _is_refusal(error):
+        _leave(EXIT_ERROR, f"{_who()}error: {error}")
+    _fail()
+
+
+def _end_of_os_error(error: OSError) -> None:
+    """End the process with the file's name, if the error has one. Called in an except clause."""
+    if error.errno is None or (error.filename is None and not is_resource_limit(error)):
+        _fail()
+    place = _place_of(error) if error.filename is None else os.fsdecode(error.filename)
+    told = explained(error, "go on", place) if is_resource_limit(error) else error
+    _leave(EXIT_ERROR, f"{_who()}error: {place}: {told.strerror}")
 
 
 def _place_of(error: OSError) -> str:

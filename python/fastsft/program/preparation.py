@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ def read_config(
     files = None if is_rebound("make_supervised_data_module") else settings
     if files is not None:
         files.check_files()
-        check_best_of_run(trainer_class, args, files.eval_data_path is not None)
+        check_best_of_run(trainer_class, args, files.has_evaluation)
     check_schedule(args)
     check_trackers(args.report_to, args)
     return RunConfig(model_args, data_args, args, lora_args, settings, files)
@@ -145,8 +146,17 @@ def load_data(
     agree_on_model(model, tokenizer)
     if has_own_files:
         check_embedding(tokenizer, labels, model.vocab_size())
+    splits = bool(config.settings.eval_split)
+    if splits:
+        label_args = copy.copy(label_args)
+        label_args.eval_split_seed = args.seed if args.data_seed is None else args.data_seed
     with deadline(args, "data"):
         sets = make_data_module(tokenizer=tokenizer, data_args=label_args)
+    if splits and getattr(sets["train_dataset"], "eval_split", None) is None:
+        raise ValueError(
+            "--eval_split has no effect: make_supervised_data_module was set by the script; leave the flag "
+            "out"
+        )
     labelling = getattr(sets["train_dataset"], "labelling", None) or {}
     set_saved_template(tokenizer, labels, labelling, config.settings.save_chat_template)
     show_data(model, tokenizer, config.settings, config.output_dir, sets)

@@ -311,22 +311,21 @@ class Claim:
         return False
 
 
-def tell_waiting_ranks(reason: str, meeting: str, environ: Mapping[str, str] | None = None) -> None:
+def tell_waiting_ranks(reason: str, meeting: str) -> None:
     """Report to waiting ranks that this process exits because its environment variables are inconsistent.
 
     Without this report the ranks would wait until --ddp_timeout. reason: the error message. meeting: prefix
     of the rendezvous keys. The report is tried for 15 seconds, because the process that serves the store may
     still be starting.
     """
-    env = os.environ if environ is None else environ
-    if "MASTER_ADDR" not in env and "SLURM_STEP_NUM_TASKS" not in env:
+    if "MASTER_ADDR" not in os.environ and "SLURM_STEP_NUM_TASKS" not in os.environ:
         return  # a process without a launcher has no other ranks
     try:
-        host, port = meeting_place(env)
+        host, port = meeting_place(os.environ)
     except ValueError:
         return
     told = f"process {os.getpid()} on {socket.gethostname()} was started for this run and left: {reason}"
-    word = json.dumps({"told": told, "run": run_names(env)})
+    word = json.dumps({"told": told, "run": run_names(os.environ)})
     end = time.monotonic() + _LIMIT_S
     # The thread is a daemon because torch's client waits without limit for a server that never answers.
     thread = threading.Thread(target=_tell, args=(host, port, f"{meeting}/refused", word, end), daemon=True)
@@ -346,13 +345,13 @@ def _tell(host: str, port: int, key: str, word: str, end: float) -> None:
         time.sleep(_TELL_PAUSE_S)
 
 
-def word_of_refused(store: Store, meeting: str, environ: Mapping[str, str] | None = None) -> str | None:
+def word_of_refused(store: Store, meeting: str) -> str | None:
     """Return the report that a process of this run made with `tell_waiting_ranks`; None if there is none."""
     key = f"{meeting}/refused"
     if not store.check([key]):
         return None
     content = json.loads(store.get(key))
-    own = run_names(os.environ if environ is None else environ)
+    own = run_names(os.environ)
     is_other = any(own.get(name, value) != value for name, value in content["run"].items())
     return None if is_other else str(content["told"])
 

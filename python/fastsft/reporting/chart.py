@@ -35,13 +35,12 @@ class Curve:
         """Return the step and value of the minimum; None if the curve has no points."""
         return min(zip(self.steps, self.values, strict=True), key=lambda point: point[1], default=None)
 
-    def smoothed(self, span: float | None = None) -> Curve:
-        """Return the curve's exponential mean over about `span` points on both sides.
+    def smoothed(self) -> Curve:
+        """Return the curve's exponential mean on both sides, over a twentieth of all points but at least 3.
 
-        Because both sides count, the mean does not lag behind. span: by default a twentieth of all points, at
-        least 3.
+        Because both sides count, the mean does not lag behind.
         """
-        keep = 1 - 1 / max(span or len(self) / 20, 3)
+        keep = 1 - 1 / max(len(self) / 20, 3)
         before = _decaying_sums(self.values, keep)
         after = _decaying_sums(self.values[::-1], keep)[::-1]
         weights = _decaying_sums((1.0,) * len(self), keep)

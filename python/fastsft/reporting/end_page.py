@@ -27,6 +27,8 @@ def end_page(trainer: ReportedRun, merged: Path | None = None, *, keeps_last: bo
     """
     directory = Path(trainer.args.output_dir or ".")
     rows = [("trained", text) for text in _totals(trainer)]
+    if trainer.stop_reason:
+        rows.append(("stopped", f"early: {trainer.stop_reason}"))
     rows += [("warning", line) for line in trainer.stepper.loss_watch.faults()]
     if keeps_last:
         step = trainer.state.global_step
@@ -49,7 +51,7 @@ def _totals(trainer: ReportedRun) -> Iterator[str]:
     pace, state = trainer.progress.pace, trainer.state
     steps = state.global_step - pace.first_step
     if not steps:
-        yield f"nothing: all {state.max_steps:,} steps were done before"
+        yield f"nothing: all {state.global_step:,} steps were done before"
         return
     text = f"{steps:,} step{'' if steps == 1 else 's'} in {duration_text(pace.seconds)}"
     yield f"{text}, {pace.tokens:,} tokens, {pace.overall_tokens_per_second():,.0f} tokens/s{_best(trainer)}"

@@ -98,6 +98,10 @@ class ReportedRun(Protocol):
         """The tokenized rows of eval_dataset, by name if it has several data sets; None if there is none."""
 
     @property
+    def stop_reason(self) -> str:
+        """Reason for which early stopping ended the run; "" otherwise."""
+
+    @property
     def plan(self) -> RunPlan:
         """The run's step and epoch counts."""
 

@@ -65,7 +65,8 @@ def data_line(trainer: ReportedRun) -> str:
     sets = list(evaluated.values()) if isinstance(evaluated, dict) else one
     tokens = sum(int(item.lengths.sum()) for item in sets if item.is_exact)
     known = f" with {tokens:,} tokens" if all(item.is_exact for item in sets) else ", read each time"
-    return f"{text}; to evaluate {sum(map(len, sets)):,}{known}"
+    split = ", split off by --eval_split" if getattr(trainer.train_dataset, "eval_split", None) else ""
+    return f"{text}; to evaluate {sum(map(len, sets)):,}{known}{split}"
 
 
 def labels_row(trainer: ReportedRun) -> list[tuple[str, str]]:
@@ -223,8 +224,8 @@ def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
 
 
 def argument_words(changed: dict[str, Any]) -> list[str]:
-    """Return a text `--name value` for each field, quoted for a shell."""
-    return [f"--{name} {shlex.quote(_word(value))}" for name, value in changed.items()]
+    """Return a text `--name value` for each field, quoted for a shell; a list is several words."""
+    return [f"--{name} {shlex.join(_words(value))}" for name, value in changed.items()]
 
 
 def _usual(kind: type) -> dict[str, Any]:
@@ -239,12 +240,12 @@ def _usual(kind: type) -> dict[str, Any]:
     return {field.name: getattr(fresh, field.name) for field in dataclasses.fields(kind)}
 
 
-def _word(value: object) -> str:
+def _words(value: object) -> list[str]:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return " ".join(value)
+        return value or [""]
     if isinstance(value, float) and value.is_integer():
-        return f"{value:.0f}"
-    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+        return [f"{value:.0f}"]
+    return [json.dumps(value) if isinstance(value, list | dict) else str(value)]
 
 
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))

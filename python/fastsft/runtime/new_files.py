@@ -35,13 +35,11 @@ class NewFile:
     and suggests a remedy.
     """
 
-    def __init__(
-        self, path: Path, folder: int | None = None, permissions: int = 0o666, *, shared: bool = False
-    ) -> None:
+    def __init__(self, path: Path, folder: int | None = None, *, shared: bool = False) -> None:
         self.path, self._folder, self._end = path, folder, 0
         self._collected = bytearray()
         self.error: OSError | None = None
-        self._descriptor = _created(path, folder, permissions, shared)
+        self._descriptor = _created(path, folder, shared)
 
     def write(self, data: Buffer) -> int:
         """Append all of `data`. Up to 1 MiB is buffered."""
@@ -165,11 +163,11 @@ def _temporary_name(name: str) -> str:
     return f".fastsft-tmp-{start}-{secrets.token_hex(8)}"
 
 
-def _created(path: Path, folder: int | None, permissions: int, shared: bool) -> int:
+def _created(path: Path, folder: int | None, shared: bool) -> int:
     name: str | Path = path if folder is None else path.name
 
     def create() -> int:
-        return os.open(name, _FLAGS | os.O_EXCL, permissions, dir_fd=folder)
+        return os.open(name, _FLAGS | os.O_EXCL, 0o666, dir_fd=folder)
 
     def made_before() -> int | None:
         """Open the file that an earlier try created although it reported an error.

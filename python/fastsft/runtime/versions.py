@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 
 # First and last minor release of torch with which the extension builds; cmake/FastsftTorch.cmake reads both
 # lines. If no torch is installed, pip builds with TORCH_ISOLATED, with which all tests are run.
@@ -37,6 +36,8 @@ MODULES_OF_DATACLASSES = ("dataclasses", "reprlib")
 @lru_cache
 def transformers_version() -> str | None:
     """Return the version of transformers without importing it; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow, and every worker imports this module
+
     try:
         return version("transformers")
     except PackageNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,8 @@ _DEFAULTS = {
     "GPTNeoXTokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
     "LlamaTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
 }
-_CLASSES = {
-    "gpt2": "GPT2Tokenizer",
-    "opt": "GPT2Tokenizer",
-    "qwen2": "Qwen2Tokenizer",
-    "qwen3": "Qwen2Tokenizer",
-}
+# Model types whose tokenizers have one of these classes if the files name none.
+_CLASSES = {r"gpt2|opt": "GPT2Tokenizer", r"qwen[23]": "Qwen2Tokenizer"}
 # Defaults of (add_bos_token, add_eos_token). In these classes the two settings decide whether BOS and EOS are
 # added; in all other classes tokenizer.json decides.
 _AROUND = {
@@ -174,7 +171,8 @@ def tokenizer_class(directory: Path) -> str:
 def _class_of(directory: Path, config: dict[str, Any]) -> str:
     name = config.get("tokenizer_class")
     if name is None:
-        name = _CLASSES.get(str(read_object(directory / "config.json").get("model_type", "")), "")
+        model_type = str(read_object(directory / "config.json").get("model_type", ""))
+        name = next((kind for types, kind in _CLASSES.items() if re.fullmatch(types, model_type)), "")
     return str(name).removesuffix("Fast")
 
 

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
 import re
+import socket
 import time
 from itertools import islice
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies
 
 from fastsft.callbacks.callback import TrainerControl
 from fastsft.callbacks.state import TrainerState
-from fastsft.trackers.tracker import TrackedArguments, TrackedModel, Tracker, Values, number, run_settings
+from fastsft.runtime.messages import tell
+from fastsft.trackers.tracker import (
+    TrackedArguments,
+    TrackedModel,
+    Tracker,
+    Values,
+    check_writable,
+    number,
+    run_settings,
+)
 
+_SERVICES = ("databricks", "databricks-uc", "uc")  # tracking URIs that are not directories
+_DATABASES = ("sqlite", "mysql", "postgresql", "mssql")
+_PORTS = {"http": 80, "https": 443}
+_PATIENCE = 20  # seconds to connect to a server
 _log = logging.getLogger("fastsft")
 
 
@@ -27,15 +45,30 @@ class MlflowTracker(Tracker):
 
     name = library = "mlflow"
 
+    @classmethod
+    def check(cls, args: TrackedArguments) -> None:
+        """Raise ValueError if the tracking URI is a directory or database that MLflow cannot use, or a server
+        that cannot be reached; MLflow itself would try a server for four minutes.
+        """
+        import mlflow
+
+        uri = _choose_store(mlflow)
+        if urlsplit(uri).scheme.partition("+")[0] in _DATABASES and not _has_sqlalchemy():
+            raise ValueError(
+                f"--report_to mlflow: the tracking URI {uri} is a database, for which sqlalchemy is not "
+                "installed: pip install mlflow, or set MLFLOW_TRACKING_URI=file:./mlruns"
+            )
+        if (place := _directory(uri)) is not None:
+            check_writable(place, f"--report_to mlflow: MLFLOW_TRACKING_URI {uri}", "another URI")
+        _check_server(uri)
+
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Begin an MLflow run, or continue the active run, and log the settings."""
         import mlflow
 
         self._mlflow: ModuleType = mlflow
         nested = os.environ.get("MLFLOW_NESTED_RUN", "").upper() in ("1", "TRUE", "YES", "ON")
-        uri = os.environ.get("MLFLOW_TRACKING_URI")
-        if uri and not mlflow.is_tracking_uri_set():
-            mlflow.set_tracking_uri(uri)
+        _choose_store(mlflow)
         self._begun = mlflow.active_run() is None or nested or "MLFLOW_RUN_ID" in os.environ
         if self._begun:
             if "MLFLOW_EXPERIMENT_NAME" in os.environ:
@@ -98,3 +131,46 @@ class MlflowTracker(Tracker):
         active = self._mlflow.active_run()
         if self._begun and active is not None and active.info.run_id == self._run_id:
             self._mlflow.end_run("FAILED" if failed else "FINISHED")
+
+
+def _choose_store(mlflow: ModuleType) -> str:
+    """Return the tracking URI: MLFLOW_TRACKING_URI, the script's, or MLflow's default, a database.
+
+    If the library for the default is missing, as with mlflow-skinny, choose the directory mlruns instead.
+    MLflow 3 refuses directories unless MLFLOW_ALLOW_FILE_STORE is set, so set it.
+    """
+    named = os.environ.get("MLFLOW_TRACKING_URI")
+    if named and not mlflow.is_tracking_uri_set():
+        mlflow.set_tracking_uri(named)
+    uri: str = mlflow.get_tracking_uri()
+    if uri.startswith("sqlite:") and not mlflow.is_tracking_uri_set() and not _has_sqlalchemy():
+        uri = Path("mlruns").absolute().as_uri()
+        mlflow.set_tracking_uri(uri)
+        tell(f"--report_to mlflow: MLFLOW_TRACKING_URI is not set: writing to {Path('mlruns').absolute()}")
+    if _directory(uri) is not None:
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    return uri
+
+
+def _check_server(uri: str) -> None:
+    parts = urlsplit(uri)
+    if parts.scheme not in _PORTS or parts.hostname is None or getproxies():
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port or _PORTS[parts.scheme]), _PATIENCE).close()
+    except OSError as error:
+        raise ValueError(
+            f"--report_to mlflow: expected a server at {uri}, got: {error.strerror or error}; start it, or "
+            "set MLFLOW_TRACKING_URI=file:./mlruns for files"
+        ) from None
+
+
+def _has_sqlalchemy() -> bool:
+    return importlib.util.find_spec("sqlalchemy") is not None
+
+
+def _directory(uri: str) -> Path | None:
+    """Return the directory of a tracking URI such as `file:///runs` or `./runs`; None for other URIs."""
+    parts = urlsplit(uri)
+    is_local = parts.scheme == "file" or (not parts.scheme and uri not in _SERVICES)
+    return Path(unquote(parts.path) or "mlruns") if is_local else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,8 +16,10 @@ from fastsft.trackers.tracker import (
     TrackedModel,
     Tracker,
     Values,
+    check_writable,
     number,
     tracker_names,
+    unwritable,
 )
 
 
@@ -90,14 +91,7 @@ class TensorBoardTracker(Tracker):
             or Path(args.output_dir or ".").absolute() in place.absolute().parents
         ):
             return  # TensorBoard writes to URLs itself; another check covers --output_dir
-        there = place.absolute()
-        while not os.path.lexists(there):
-            there = there.parent
-        try:
-            with tempfile.TemporaryFile(dir=there):
-                pass
-        except OSError as error:
-            raise _refusal(place, there, error) from None
+        check_writable(place, f"--logging_dir {place}", "another --logging_dir, or leave it out")
 
     def open(self, args: TrackedArguments, state: TrainerState, model: TrackedModel | None) -> None:
         """Open the event file. ValueError if --logging_dir is not writable.
@@ -109,7 +103,9 @@ class TensorBoardTracker(Tracker):
         try:
             self._writer: _Writer = _writer_of(str(args.logging_dir or "."), begin)
         except OSError as error:
-            raise _refusal(place, place, error) from error
+            raise unwritable(
+                f"--logging_dir {place}", error, "another --logging_dir, or leave it out"
+            ) from error
         self._writer.add_text("args", args.to_json_string())
         config = getattr(model, "config", None)
         if config is not None:
@@ -138,11 +134,3 @@ def _writer_of(place: str, begin: int | None) -> _Writer:
 
     writer: _Writer = SummaryWriter(log_dir=place, purge_step=begin)
     return writer
-
-
-def _refusal(place: Path, there: Path, error: OSError) -> ValueError:
-    where = "" if there == place else f" in {there}"
-    return ValueError(
-        f"--logging_dir {place}: expected a directory to write into, got{where}: {error.strerror or error}; "
-        "choose another --logging_dir, or leave it out"
-    )

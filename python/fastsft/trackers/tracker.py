@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
 import pkgutil
+import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
@@ -141,7 +145,16 @@ class Tracker(TrainerCallback):
         other = Tracker._current.get(self.name)
         if other is not None and (training or not other._trains):
             other.stop()  # the other Trainer is not training, or this tracker's Trainer begins to train
-        self.open(args, state, model)
+        try:
+            self.open(args, state, model)
+        except ValueError:
+            raise
+        except Exception as error:  # the libraries raise errors of many types: no server, no login, ...
+            raise ValueError(
+                f"--report_to {self.name}: expected to begin a run, got {type(error).__name__}: "
+                f"{' '.join(str(error).split())}; correct the settings of {self.name}, or leave it out of "
+                "--report_to"
+            ) from error
         self._is_open, self._is_off = True, False
         Tracker._current.setdefault(self.name, self)
 
@@ -161,6 +174,29 @@ class Tracker(TrainerCallback):
                 "--report_to %s: switched off, training goes on: %s: %s",
                 self.name, type(error).__name__, error,
             )  # fmt: skip
+
+
+def check_writable(place: Path, name: str, choose: str) -> None:
+    """Raise ValueError if the directory `place` cannot be created or written to; leave no file behind.
+
+    name: setting for the message. choose: words for the way out.
+    """
+    there = place.absolute()
+    while not os.path.lexists(there):
+        there = there.parent
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        where = "" if there == place else f" in {there}"
+        raise unwritable(name, error, choose, where) from None
+
+
+def unwritable(name: str, error: OSError, choose: str, where: str = "") -> ValueError:
+    """Return the error about a directory that cannot be written to."""
+    return ValueError(
+        f"{name}: expected a directory to write into, got{where}: {error.strerror or error}; choose {choose}"
+    )
 
 
 def number(value: object) -> float | None:
@@ -204,15 +240,20 @@ def is_installed(kind: type[Tracker]) -> bool:
     return importlib.util.find_spec(kind.library) is not None
 
 
+def requested_trackers(report_to: str | Iterable[str] | None) -> list[str]:
+    """Return the names in `--report_to`: a list, or text such as `a b`, `a,b` or `["a", "b"]`."""
+    words = [report_to] if isinstance(report_to, str) else report_to or []
+    return [name for word in words for name in re.findall(r"""[^\s,\[\]"']+""", str(word))]
+
+
 def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
     """Return the names of the trackers that `--report_to` selects.
 
     `none` and None select no tracker, `all` selects those whose library is installed. ValueError for an
     unknown name, or if the library of a named tracker is missing.
     """
-    requested = [report_to] if isinstance(report_to, str) else list(report_to or [])
     registry, chosen = trackers(), []
-    for name in requested:
+    for name in requested_trackers(report_to):
         if name == "none":
             continue
         if name == "all":

@@ -16,8 +16,12 @@ class EarlyStoppingCallback(TrainerCallback):
 
     The evaluations are counted in a row; the default patience is 1. early_stopping_threshold: the least
     difference between a metric and the best metric that counts as an improvement (default 0.0). ValueError at
-    the start of training without --metric_for_best_model or --eval_strategy.
+    the start of training without --metric_for_best_model or --eval_strategy. is_of_run: True for the callback
+    of --early_stopping_patience, whose count survives a resume. reason: why the run was stopped, or "".
     """
+
+    is_of_run = False
+    reason = ""
 
     def __init__(
         self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0
@@ -26,18 +30,33 @@ class EarlyStoppingCallback(TrainerCallback):
         self.early_stopping_threshold = early_stopping_threshold or 0.0
         self.early_stopping_patience_counter = 0
 
+    @classmethod
+    def of_flags(cls, args: TrainingArguments) -> list[EarlyStoppingCallback]:
+        """Return the callback of --early_stopping_patience; an empty list without this flag."""
+        if args.early_stopping_patience is None:
+            return []
+        made = cls(args.early_stopping_patience, args.early_stopping_threshold)
+        made.is_of_run = True
+        return [made]
+
+    @property
+    def has_stopped(self) -> bool:
+        """True if the patience has run out."""
+        return self.early_stopping_patience_counter >= self.early_stopping_patience
+
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         """Raise ValueError unless the arguments name a metric and an evaluation strategy."""
+        if self.is_of_run and not state.global_step:
+            self.early_stopping_patience_counter, self.reason = 0, ""
         if args.metric_for_best_model is None:
             raise ValueError("EarlyStoppingCallback needs a metric: give --metric_for_best_model loss")
         if args.eval_strategy == "no":
             raise ValueError("EarlyStoppingCallback needs evaluations: give --eval_strategy steps or epoch")
         if not args.load_best_model_at_end:
-            warn_once(
-                "EarlyStoppingCallback without --load_best_model_at_end: the run keeps its last weights"
-            )
+            name = "--early_stopping_patience" if self.is_of_run else "EarlyStoppingCallback"
+            warn_once(f"{name} without --load_best_model_at_end: the run keeps its last weights")
 
     def on_evaluate(
         self,
@@ -62,12 +81,13 @@ class EarlyStoppingCallback(TrainerCallback):
             self.early_stopping_patience_counter = 0
         else:
             self.early_stopping_patience_counter += 1
-        if self.early_stopping_patience_counter >= self.early_stopping_patience:
+        if self.has_stopped:
             control.should_training_stop = True
-            tell(
-                f"step {state.global_step}: {name} {value:g} is the evaluation number "
-                f"{self.early_stopping_patience_counter} in a row that is not better than {best}: stopping"
+            self.reason = (
+                f"{name} {value:g} at step {state.global_step:,} is the evaluation number "
+                f"{self.early_stopping_patience_counter} in a row that is not better than {best}"
             )
+            tell(f"{self.reason}: stopping")
 
     def state(self) -> dict[str, object]:
         """Return this callback's entry of `stateful_callbacks` in trainer_state.json."""

@@ -152,7 +152,9 @@ class Evaluator:
         if dataset is not None:
             return self._rows_of(dataset)
         if not isinstance(self.rows, TokenRows):
-            raise ValueError("Trainer: evaluation requires an eval_dataset; give --eval_data_path")
+            raise ValueError(
+                "Trainer: evaluation requires an eval_dataset; give --eval_data_path or --eval_split"
+            )
         return self.rows
 
     def _read_now(self, rows: TokenRows, name: str | None, *, keeps_padding: bool) -> TokenRows:

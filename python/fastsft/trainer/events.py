@@ -159,14 +159,20 @@ class Events:
             found.setdefault(type(item).__name__, []).append(item.state())
         return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
 
-    def restore(self, states: dict[str, Any]) -> None:
-        """Restore the callbacks from `states`. Several instances of a class take their states in order."""
+    def restore(self, states: dict[str, Any], *, of_scripts: bool) -> None:
+        """Restore the callbacks from `states`. Several instances of a class take their states in order.
+
+        of_scripts: False to restore only the attributes of the run's own callback, early stopping by flag.
+        """
         left = {name: list(item) if isinstance(item, list) else [item] for name, item in states.items()}
         for callback in self._stateful():
             known = left.get(type(callback).__name__)
-            if known:
-                for name, value in {**known[0]["args"], **known.pop(0)["attributes"]}.items():
-                    setattr(callback, name, value)
+            if not known:
+                continue
+            entry, is_of_run = known.pop(0), getattr(callback, "is_of_run", False)
+            values = entry["attributes"] if is_of_run else {**entry["args"], **entry["attributes"]}
+            for name, value in values.items() if is_of_run or of_scripts else ():
+                setattr(callback, name, value)
 
     def _stateful(self) -> list[Any]:
         return [item for item in self.callbacks if callable(getattr(item, "state", None))]

@@ -82,7 +82,8 @@ def end_epoch(run: Run) -> bool:
 def finish_pending_work(run: Run) -> bool:
     """Do the pending work of the checkpoint (`PendingWork`); return True if the run ends after this work."""
     pending, plan, step = run.pending, run.planner.plan, run.state.global_step
-    stop = pending.stop
+    # Patience that has run out in the checkpoint: the run was killed before its end was saved.
+    stop = pending.stop or run.stopped_early
     ends_epoch = pending.epoch_end
     if pending.evaluate:
         run.events.control.should_evaluate, run.events.control.should_save = True, pending.save

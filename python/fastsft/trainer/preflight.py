@@ -24,7 +24,8 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
     if eval_dataset is None and (args.eval_strategy != "no" or args.eval_on_start):
         wanted = "eval_on_start" if args.eval_on_start else f"eval_strategy {args.eval_strategy}"
         raise ValueError(
-            f"--{wanted} needs data to evaluate on: give --eval_data_path (eval_dataset of Trainer)"
+            f"--{wanted} needs data to evaluate on: give --eval_data_path or --eval_split (eval_dataset of "
+            "Trainer)"
         )
     if args.save_strategy == "best" and args.eval_strategy == "no":
         warn_once(
@@ -55,10 +56,12 @@ def disable_evaluation(args: TrainingArguments) -> None:
         or args.load_best_model_at_end
         or args.save_strategy == "best"
         or args.lr_scheduler_type == "reduce_lr_on_plateau"
+        or args.early_stopping_patience is not None
     )
     if args.eval_strategy != "no" and not needed:
         warn_once(
-            f"--eval_strategy {args.eval_strategy} has no --eval_data_path: nothing is evaluated in this run"
+            f"--eval_strategy {args.eval_strategy} has no --eval_data_path or --eval_split: nothing is "
+            "evaluated in this run"
         )
         args.eval_strategy, args.evaluation_strategy = "no", None
 
@@ -67,5 +70,5 @@ def warn_of_no_evaluation(args: TrainingArguments) -> None:
     """Warn if the arguments request no evaluation. Called for a run that has evaluation data."""
     if args.eval_strategy == "no" and not args.eval_on_start:
         warn_once(
-            "--eval_data_path is read, and nothing evaluates on it: --eval_strategy epoch, or steps, does so"
+            "there is data to evaluate on, and nothing evaluates on it: give --eval_strategy epoch, or steps"
         )

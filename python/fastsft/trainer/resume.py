@@ -149,6 +149,6 @@ def _load(run: Run, checkpoint: str) -> dict[str, Any]:
     run.stepper.restore(saved, state.global_step)
     state.log_history = state.log_history[: run.pending.log_entries]
     run.checkpoints.resumed(checkpoint)
-    if run.args.restore_callback_states_from_checkpoint:
-        run.events.restore(state.stateful_callbacks)
+    by_flag = run.args.restore_callback_states_from_checkpoint
+    run.events.restore(state.stateful_callbacks, of_scripts=by_flag)
     return saved

@@ -11,6 +11,7 @@ from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.batches import Batches
 from fastsft.trainer.checkpoints import Checkpoints, PendingWork
+from fastsft.trainer.early_stopping import EarlyStoppingCallback
 from fastsft.trainer.events import AgreedControl, Events, RunGuard
 from fastsft.trainer.stepper import Stepper
 from fastsft.trainer.token_counter import TokenCounter
@@ -120,11 +121,27 @@ class Run:
         epoch, first = divmod(self.state.global_step, self.planner.plan.steps_per_epoch)
         return epoch, 0 if self.setup.args.ignore_data_skip else first
 
+    def early_stopping(self) -> list[EarlyStoppingCallback]:
+        """Return the callback of --early_stopping_patience, if there is one."""
+        found = [one for one in self.events.callbacks if isinstance(one, EarlyStoppingCallback)]
+        return [one for one in found if one.is_of_run]
+
     def pop_random_states(self) -> tuple[dict[str, Any] | None, ForeignStates | None]:
         """Return the checkpoint's random states, and clear them here."""
         states = self.resumed_states, self.foreign_states
         self.resumed_states = self.foreign_states = None
         return states
+
+    @property
+    def stopped_early(self) -> bool:
+        """True if --early_stopping_patience has ended the run, perhaps before a resume."""
+        return any(one.has_stopped for one in self.early_stopping())
+
+    @property
+    def stop_reason(self) -> str:
+        """Reason for which early stopping ended the run; "" otherwise."""
+        found = [one for one in self.events.callbacks if isinstance(one, EarlyStoppingCallback)]
+        return next((one.reason for one in found if one.reason), "")
 
     # Properties that checkpoints and reports read (checkpoint/saved_run.py, reporting/reported_run.py).
 

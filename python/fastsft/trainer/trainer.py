@@ -31,6 +31,7 @@ from fastsft.trainer.agreed_inputs import agree_on_model, meet_for_trainer
 from fastsft.trainer.compat.accelerator import check_accelerate_state
 from fastsft.trainer.compat.guard import ScriptGuard, is_opened
 from fastsft.trainer.compat.views import event_values
+from fastsft.trainer.early_stopping import EarlyStoppingCallback
 from fastsft.trainer.evaluator import Evaluator, PredictionOutput
 from fastsft.trainer.events import DefaultFlow, Events
 from fastsft.trainer.hub_uploads import HubUploads
@@ -154,7 +155,8 @@ class Trainer(TrainerSurface):
         self._events = events = Events(args, self._guard.around) if self._guard else Events(args)
         source = str(getattr(setup.model, "source_directory", ""))
         reports = [*make_trackers(args.report_to), LossReports(args.run_name or str(args.output_dir), source)]
-        for callback in (DefaultFlow(), *reports, *callbacks, self.progress):
+        stopping = EarlyStoppingCallback.of_flags(args)
+        for callback in (DefaultFlow(), *reports, *callbacks, *stopping, self.progress):
             events.add(callback)
         self._evaluator = Evaluator(
             setup, self._reader, events, self.progress, lambda logs: self.log(logs), self._build_time

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from fastsft.ranks.exchange import Message, StoreExchange
 from fastsft.weight_sync.interfaces import Engine
 from fastsft.weight_sync.plan import SyncPlan
+
+if TYPE_CHECKING:
+    from fastsft.weight_sync.tensor_stream import TensorStream
 
 _KINDS = {
     "facts": "agreeing on the call", "hash": "agreeing on the plan", "plan": "comparing plans",
@@ -60,11 +64,23 @@ class TransferAgreement:
             first, second = (SyncPlan.from_json(posts[rank]["plan"]) for rank in (0, other))
             raise ValueError(f"{self._what}: {other_model(first, second, other)}")
 
-    @contextlib.contextmanager
-    def transfer(self) -> Iterator[None]:
-        """Let the work in this context take any time: other ranks wait while this rank's process lives."""
+    def carry_out(self, what: str, send: Callable[[], None], stream: TensorStream) -> None:
+        """Call `send`, drain `stream`, and end the transfer on all ranks, as `settle` does.
+
+        The work may take any time: other ranks wait while this rank's process lives. `stream` is drained
+        after an error, too, because other ranks wait in its gathers.
+        """
+        error: BaseException | None = None
         with self._posts.alive():
-            yield
+            for part in (send, stream.drain):
+                try:
+                    part()
+                except Exception as failure:
+                    error = error or failure
+        try:
+            self.settle(what, error)
+        finally:
+            error = None  # breaks a reference cycle that would keep the group alive
 
     def settle(self, what: str, error: BaseException | None) -> None:
         """End the transfer on all ranks: all return, or all raise the first failed rank's error.

@@ -18,7 +18,7 @@ from fastsft.weight_sync.interfaces import Engine, whole_number
 from fastsft.weight_sync.modes import Mode, SyncOptions, sync_mode
 from fastsft.weight_sync.plan import NamedTensor, SyncPlan, parameter_dtype
 from fastsft.weight_sync.source import BroadcastSource, Load
-from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream, drained
+from fastsft.weight_sync.tensor_stream import RowShard, ShardAssembler, TensorStream
 
 _WHAT = "the handshake"
 
@@ -117,34 +117,29 @@ def fsdp_sync_weight_nccl(
         bucket_bytes = whole_number("bucket_bytes", bucket_bytes)
         facts = {"mode": mode, "bucket_bytes": bucket_bytes}
         known = max(state.broadcast, state.sent, known_version(model_update_group))
-        version = _agreed_version(opening, state, version, known, facts)
+        sent = _agreed_version(opening, state, version, known, facts)
         source = broadcast_source(engine, state)
         source.take_changes()
         plan = source.plan(parameter_dtype(save_dtype), buffers=send_buffers)
         opening.agree_on_plan(plan)
         share = RowShard(plan, source.rank, source.world_size) if wire.every_rank else None
         stream = TensorStream(source, plan, share)
-        error: BaseException | None = None
-        with opening.transfer():
-            try:
-                if source.rank == 0 or wire.every_rank:
-                    options = SyncOptions(bucket_bytes, version, announce, checksum)
-                    transport = _transport(model_update_group, deadline_s, source)
-                    with transport.transfer():
-                        if shakes_hands(wire, handshakes, transport):
-                            offer(transport, plan, _header(mode, options, source))
-                        wire.send(stream, plan if share is None else share.plan, transport, options)
-                    state.sent = version
-                    transport.note_version(version)
-            except Exception as failure:
-                error = failure
-            error = drained(stream, error)
-        try:
-            opening.settle(f"sending version {version}", error)
-        finally:
-            error = None  # breaks a reference cycle that would keep the group alive
-        state.broadcast = version
-    return version
+        options = SyncOptions(bucket_bytes, sent, announce, checksum)
+
+        def send() -> None:
+            if source.rank != 0 and not wire.every_rank:
+                return
+            transport = _transport(model_update_group, deadline_s, source)
+            with transport.transfer():
+                if shakes_hands(wire, handshakes, transport):
+                    offer(transport, plan, _header(mode, options, source))
+                wire.send(stream, plan if share is None else share.plan, transport, options)
+            state.sent = sent
+            transport.note_version(sent)
+
+        opening.carry_out(f"sending version {sent}", send, stream)
+        state.broadcast = sent
+    return sent
 
 
 def _agreed_version(

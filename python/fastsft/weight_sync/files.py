@@ -20,6 +20,7 @@ from fastsft.model.config import json_text
 from fastsft.model.config_words import in_both_words
 from fastsft.model.model_config import write_both_words
 from fastsft.ranks.exchange import Message
+from fastsft.runtime.dtypes import STORED_NAMES, TORCH_NAMES
 from fastsft.runtime.file_calls import repeated
 from fastsft.runtime.new_files import NewFile, make_folders, opened_folder, sync_folder
 from fastsft.runtime.output_files import files_of
@@ -72,21 +73,13 @@ def written_file(directory: Path, name: str, tag: str, size: int, crc32c: int) -
 
 
 _METADATA = "__metadata__"
-_SAFETENSORS = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
-    "float8_e8m0fnu": "F8_E8M0", "int16": "I16", "uint16": "U16", "float16": "F16", "bfloat16": "BF16",
-    "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64",
-}  # fmt: skip
-
-
-_DTYPES = {name: dtype for dtype, name in _SAFETENSORS.items()}
 
 
 def dtype_of(name: str, where: str) -> torch.dtype:
     """Return the dtype that has this `name` in safetensors headers. ValueError if no save writes it."""
-    if name not in _DTYPES:
-        raise ValueError(f"{where}: expected one of {', '.join(_DTYPES)}, got {name}")
-    dtype: torch.dtype = getattr(torch, _DTYPES[name])
+    if name not in TORCH_NAMES:
+        raise ValueError(f"{where}: expected one of {', '.join(TORCH_NAMES)}, got {name}")
+    dtype: torch.dtype = getattr(torch, TORCH_NAMES[name])
     return dtype
 
 
@@ -108,7 +101,7 @@ def header(
     begins = []
     for (name, dtype, shape), size in zip(tensors, sizes, strict=True):
         offsets = [begin, begin + size]
-        entries[name] = {"dtype": _SAFETENSORS[dtype], "shape": list(shape), "data_offsets": offsets}
+        entries[name] = {"dtype": STORED_NAMES[dtype], "shape": list(shape), "data_offsets": offsets}
         begins.append(begin)
         begin += size
     text = json.dumps(entries, separators=(",", ":")).encode()

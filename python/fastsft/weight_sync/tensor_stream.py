@@ -180,18 +180,6 @@ class TensorStream:
                 raise RuntimeError(f"tensor {name} is new in the model; make a new plan with sync_plan")
 
 
-def drained(stream: TensorStream, error: BaseException | None) -> BaseException | None:
-    """Drain the stream, because other ranks wait in its gathers.
-
-    Return `error`; if it is None, return the drain's error, if any.
-    """
-    try:
-        stream.drain()
-    except Exception as failure:
-        return error or failure
-    return error
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """One rank's part of a save.

@@ -19,7 +19,7 @@ from fastsft.weight_sync.agreement import TransferAgreement, check_grows
 from fastsft.weight_sync.engine import exclusive, state_source
 from fastsft.weight_sync.interfaces import Engine, Logger, whole_number
 from fastsft.weight_sync.plan import SyncPlan, parameter_dtype
-from fastsft.weight_sync.tensor_stream import TensorStream, drained
+from fastsft.weight_sync.tensor_stream import TensorStream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,19 +71,13 @@ def fsdp_upload_state_dict(
         source.refresh()
         plan = source.plan(parameter_dtype(save_dtype))
         opening.agree_on_plan(plan)
-        error: BaseException | None = None
-        stream = TensorStream(source, plan)
-        with opening.transfer():
-            try:
-                if source.rank == 0:
-                    _send(stream, plan, _Receiving(synchronizer, global_step, deadline_s), bucket_bytes)
-            except Exception as failure:
-                error = failure
-            error = drained(stream, error)
-        try:
-            opening.settle(what, error)
-        finally:
-            error = None  # breaks a reference cycle with this frame
+        stream, receiving = TensorStream(source, plan), _Receiving(synchronizer, global_step, deadline_s)
+
+        def send() -> None:
+            if source.rank == 0:
+                _send(stream, plan, receiving, bucket_bytes)
+
+        opening.carry_out(what, send, stream)
         state.uploaded = global_step
     (logger or getLogger(__name__)).info("[FSDP] weights uploaded to the Synchronizer: step=%s", global_step)
 

@@ -33,6 +33,7 @@ def test_a_sound_run(patient: Patient, tmp_path: Path) -> None:
 
 
 def test_the_installation(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
     assert cli.main(["doctor"]) == 0
     found = checks_of(capsys.readouterr().out)
     assert _C.torch_version in found["torch"][1]

@@ -32,6 +32,7 @@ _REST = ",".join([*_CHECKS, "disk space", "disk rate", "memory", "communication"
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_flags(name: str, patient: Patient) -> None:
     flags, part = REFUSED[name]
+    pytest.importorskip(flags.get("report_to", "pytest"))
     mark, text = patient(skip=_REST, **flags)["configuration"]
     assert (mark, patient.status) == ("failed", 1)
     assert part in text and text.count("--") < 20, text

@@ -1,5 +1,6 @@
 #include "aten/tensors.h"
 
+#include <algorithm>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDAStream.h>
@@ -36,7 +37,8 @@ Range range_of(const at::Tensor& tensor, bool write) {
     last += static_cast<size_t>((tensor.size(i) - 1) * tensor.stride(i));
   }
   const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  return {begin, begin + (last + 1) * tensor.element_size(), write};
+  const size_t span = (last + 1) * tensor.element_size();
+  return {begin, begin + span, write, std::min<uint64_t>(span, tensor.nbytes())};
 }
 
 cudaStream_t current_stream() { return c10::cuda::getCurrentCUDAStream(); }

@@ -14,7 +14,7 @@ at::Tensor cpu_view(const at::Tensor& tensor);
 // A meta tensor with the same sizes, strides and dtype; a Python number stays as it is.
 at::Tensor meta_like(const at::Tensor& tensor);
 
-// From the first element to the last.
+// The span from the first element to the last, and the bytes of the elements.
 Range range_of(const at::Tensor& tensor, bool write);
 
 cudaStream_t current_stream();

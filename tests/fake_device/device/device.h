@@ -12,10 +12,11 @@
 
 namespace fake_device {
 
-// Bytes that an operation reads or writes.
+// Bytes that an operation reads or writes. `counted`: how many of them, if there are gaps.
 struct Range {
   uintptr_t begin, end;
   bool write;
+  uint64_t counted = end - begin;
 };
 using Ranges = std::vector<Range>;
 inline Range reads(const void* data, size_t bytes) {

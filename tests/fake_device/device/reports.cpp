@@ -83,7 +83,7 @@ void count_operation(const Operation& operation, const Ranges& ranges) {
     count.flops += operation.flops;
   }
   for (const Range& range : ranges) {
-    (range.write ? count.bytes_written : count.bytes_read) += range.end - range.begin;
+    (range.write ? count.bytes_written : count.bytes_read) += range.counted;
   }
 }
 

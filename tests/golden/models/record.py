@@ -13,6 +13,8 @@ from typing import Any
 
 from recording import Part, Recorder, write_json
 
+from native_families import FAMILIES
+
 SMALL = {
     "vocab_size": 512, "hidden_size": 32, "intermediate_size": 72, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
@@ -25,7 +27,7 @@ LLAMA3_ROPE = {
 }  # fmt: skip
 GEMMA = {"head_dim": 12, "query_pre_attn_scalar": 10, "sliding_window": 7}
 GEMMA |= {"layer_types": ["sliding_attention", "full_attention"], "tie_word_embeddings": True}
-# name: seed, configuration beyond SMALL
+# name: seed, configuration beyond SMALL. Families without a row have their tests' configuration.
 MODELS: dict[str, tuple[int, dict[str, Any]]] = {
     "llama": (7, {"model_type": "llama", "rms_norm_eps": 1e-5}),
     "llama_tied_mha": (8, {"model_type": "llama", "num_key_value_heads": 4, "tie_word_embeddings": True}),
@@ -48,6 +50,8 @@ MODELS: dict[str, tuple[int, dict[str, Any]]] = {
     }),
     "phi3": (15, {"model_type": "phi3", "sliding_window": 12}),
 }  # fmt: skip
+RECORDED = {settings["model_type"] for _, settings in MODELS.values()}
+MODELS |= {family: (17, settings) for family, settings in FAMILIES.items() if family not in RECORDED}
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "inputs.safetensors",
     "logits.safetensors", "grads.safetensors", "summary.json",

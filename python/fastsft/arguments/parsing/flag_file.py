@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_origin
 
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.arguments.parsing.hints import hints as hints_about
+from fastsft.arguments.parsing.options import WordsAction
 from fastsft.arguments.values import union_members
 from fastsft.runtime.regular_files import read_json, read_text
 
@@ -174,7 +175,7 @@ def _converted(key: str, word: str, action: Action) -> object:
         raise ValueError(f"{key}: {error}") from None
     if action.choices is not None and value not in action.choices:
         raise ValueError(f"{key}: expected one of {', '.join(map(str, action.choices))}, got {word!r}")
-    return [value] if action.nargs == "+" else value
+    return [value] if action.nargs == "+" and not isinstance(action, WordsAction) else value
 
 
 def _kind(value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 # short name -> full name of each flag for which every command accepts both
 SHORT_NAMES = {"model": "model_name_or_path", "data": "data_path"}
+_SPLIT = "--eval_split, a share below 1 or a number of conversations"
 # flag to use in fastsft -> its names in other trainers
 _WRITE = {
     "--model_name_or_path":
@@ -18,6 +19,11 @@ _WRITE = {
     "--eval_data_path":
     "eval_file eval_data eval_dataset validation_file validation_data val_data val_file test_datasets "
     "test_file",
+    _SPLIT:
+    "val_size val_set_size validation_split_percentage validation_split test_size val_ratio val_split "
+    "eval_ratio eval_size test_split validation_size valid_size validation_ratio",
+    "--eval_data_path for files that are there, as in hf://datasets/owner/name/test-*":
+    "dataset_test_split test_split_name eval_split_name",
     "--output_dir": "output output_path out_dir save_dir save_path checkpoint_dir",
     "--learning_rate": "lr base_lr init_lr",
     "--lr_scheduler_type": "lr_scheduler scheduler schedule lr_schedule scheduler_type",
@@ -52,6 +58,9 @@ _WRITE = {
     "--gradient_checkpointing True, or nothing: --recompute auto takes what memory needs":
     "activation_checkpointing use_gradient_checkpointing enable_activation_checkpointing "
     "gradient_checkpoint",
+    "--early_stopping_patience with --eval_strategy, and --load_best_model_at_end True for the best weights":
+    "early_stopping early_stopping_steps early_stop early_stop_patience patience",
+    "--early_stopping_threshold": "early_stopping_delta min_delta early_stopping_min_delta",
     "--eval_strategy epoch, or steps with --eval_steps":
     "evals_per_epoch eval_interval eval_every eval_freq",
     "--save_strategy epoch, or steps with --save_steps":
@@ -104,9 +113,6 @@ _ABSENT = {
     "dataset_text_field text_column text_field dataset_kwargs dataset_config dataset_format dataset_type "
     "dataset_info messages_field field_messages prompt_column response_column input_column output_column "
     "dataset_train_split",
-    "leave it out: nothing is split off; --eval_data_path names a file":
-    "val_size val_set_size validation_split_percentage eval_split validation_split test_size "
-    "dataset_test_split val_ratio",
     "leave it out: every record is read; make a smaller file, or use --max_steps":
     "max_samples max_train_samples max_eval_samples num_samples",
     "leave it out: labels are made by threads and kept in a cache (--data_cache)":
@@ -127,8 +133,6 @@ _ABSENT = {
     "leave it out: without --lora True all weights are trained":
     "finetuning_type finetune_type train_type tuner_type freeze freeze_layers freeze_trainable_layers "
     "unfrozen_parameters trainable_params full_finetuning freeze_vision_tower freeze_backbone use_llama_pro",
-    "leave it out: a callback does that, in a script (fastsft.EarlyStoppingCallback, docs/trainer.md)":
-    "early_stopping_patience early_stopping early_stopping_threshold early_stopping_steps",
     "leave it out: it changes nothing here":
     "strict plugins debug_mode tokenizer_save_jinja_files seed_worker report_mem",
     "leave it out: --loss_spike_factor leaves out steps whose loss is far above the others":
@@ -219,11 +223,23 @@ def about_value(name: str, value: object) -> str | None:
         return f"write --lora True and --lora_modules_to_save {_modules(value, word)}"
     if name in _PATHS:
         return f"write --lora True and --lora_weight_path {value}"
+    if (share := _eval_share(name, word)) is not None:
+        return f"write --eval_split {share:g}"
     if name == "use_rslora" and word in _ON:
         return "write --lora True and --lora_rslora True"
     if name == "stage" and word not in ("sft", "1"):
         return f"supervised fine-tuning is all there is: {word} is not in"
     return _about_files(name, value)
+
+
+def _eval_share(name: str, word: str) -> float | None:
+    """Return the value for --eval_split that a flag of another trainer means; None for other flags."""
+    if name not in _WRITE[_SPLIT].split():
+        return None
+    try:
+        return float(word) / (100 if name == "validation_split_percentage" else 1)
+    except ValueError:
+        return None
 
 
 def _modules(value: object, word: str) -> str:

@@ -95,7 +95,7 @@ _SWITCHED = {
 }  # fmt: skip
 
 
-def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def one_spelling(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return `config` with the usual names of settings.
 
     A setting is dropped if it is None, switched off, or "auto" without a rule that resolves "auto".
@@ -112,7 +112,7 @@ def one_spelling(config: Mapping[str, Any], environ: Mapping[str, str] | None = 
     if isinstance(plain.get("zero_optimization"), bool):  # the first DeepSpeed releases had a boolean here
         plain["zero_optimization"] = {"stage": int(plain["zero_optimization"])}
     if isinstance(plain.get("zero_optimization"), dict):
-        plain["zero_optimization"] = _zero_settings(plain["zero_optimization"], environ)
+        plain["zero_optimization"] = _zero_settings(plain["zero_optimization"])
     return plain
 
 
@@ -120,8 +120,7 @@ def _is_off(section: object) -> bool:
     return isinstance(section, dict) and section.get("enabled") is False
 
 
-def _zero_settings(given: dict[str, Any], environ: Mapping[str, str] | None) -> dict[str, Any]:
-    env = os.environ if environ is None else environ
+def _zero_settings(given: dict[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name, value in given.items():
         key = _ALIASES.get(name, name)
@@ -131,18 +130,19 @@ def _zero_settings(given: dict[str, Any], environ: Mapping[str, str] | None) -> 
                 f"zero_optimization.{key}, is {settings[key]}; give one of them"
             )
         settings[key] = value
-    resolved = {name: _resolve_auto(name, value, env) for name, value in settings.items()}
+    resolved = {name: _resolve_auto(name, value) for name, value in settings.items()}
     return {name: value for name, value in resolved.items() if value not in (None, "auto")}
 
 
-def _resolve_auto(name: str, value: object, env: Mapping[str, str]) -> object:
+def _resolve_auto(name: str, value: object) -> object:
     variable, default = _AUTO.get(name, ("", ""))
     if isinstance(value, dict):
-        device = env.get(variable, default) if value.get("device") == "auto" else value.get("device", "none")
+        device = value.get("device", "none")
+        device = os.environ.get(variable, default) if device == "auto" else device
         return {**value, "device": device} if name.startswith("offload_") else value
     if value != "auto" or not variable or name.startswith("offload_"):
         return value
-    word = env.get(variable, default)
+    word = os.environ.get(variable, default)
     return int(word) if name == "stage" else word.lower() == "true"
 
 

@@ -50,6 +50,11 @@ _CONDITIONS = (
         "loss_spike_patience", lambda args: args.loss_spike_factor > 0, f"{_READ_WITH} --loss_spike_factor"
     ),
     Condition(
+        "early_stopping_threshold",
+        lambda args: args.early_stopping_patience is not None,
+        f"{_READ_WITH} --early_stopping_patience",
+    ),
+    Condition(
         "max_nonfinite_skips",
         lambda args: args.on_nonfinite != "stop",
         f"{_READ_WITH} --on_nonfinite skip or rollback",

@@ -145,11 +145,17 @@ def resolve_best_model(args: ArgumentFields) -> None:
 
     The rules are in docs/spec/trainer_arguments.md, section 6.
     """
+    stops = args.early_stopping_patience is not None
+    if stops and args.eval_strategy == "no":
+        raise ValueError(
+            f"--early_stopping_patience {args.early_stopping_patience} counts evaluations, and "
+            "--eval_strategy is no; give --eval_strategy epoch, or steps with --eval_steps"
+        )
     plateau = args.lr_scheduler_type == "reduce_lr_on_plateau"
     best = args.save_strategy == "best"
     if args.load_best_model_at_end and not best:
         _check_saved_when_evaluated(args)
-    if (args.load_best_model_at_end or plateau or best) and args.metric_for_best_model is None:
+    if (args.load_best_model_at_end or plateau or best or stops) and args.metric_for_best_model is None:
         args.metric_for_best_model = "loss"
     if args.greater_is_better is None and args.metric_for_best_model is not None:
         args.greater_is_better = not args.metric_for_best_model.endswith("loss")
@@ -163,10 +169,11 @@ def check_best_of_command(args: ArgumentFields, has_data: bool) -> None:
     """
     evaluates = has_data and args.eval_strategy != "no"
     if args.save_strategy == "best" and not evaluates:
-        missing = "without --eval_data_path" if not has_data else "with --eval_strategy no"
+        missing = "without --eval_data_path or --eval_split" if not has_data else "with --eval_strategy no"
         raise ValueError(
             f"--save_strategy best {missing} would never save a checkpoint: nothing is evaluated; give "
-            "--eval_data_path FILE and --eval_strategy epoch (or steps), or another --save_strategy"
+            "--eval_data_path FILE or --eval_split 0.05, and --eval_strategy epoch (or steps), or another "
+            "--save_strategy"
         )
     name, metrics = args.metric_for_best_model, ", ".join(f"eval_{metric}" for metric in _METRICS)
     if evaluates and name is not None and name.removeprefix("eval_") not in _METRICS:

@@ -29,6 +29,7 @@ from fastsft.model.output_directory import (
     recover_directory,
 )
 from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.dtypes import STORED_NAMES
 from fastsft.runtime.launch import Launch
 from fastsft.runtime.output_files import files_of, replace_file
 from fastsft.tokenizer.files import write_compatible_config
@@ -137,13 +138,6 @@ def _schedule(entries: list[Entry]) -> Iterator[tuple[Unit, list[int]]]:
         yield entries[indices[0]].unit, indices
 
 
-_DTYPE_NAMES = {
-    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.uint16: "U16",
-    torch.float16: "F16", torch.bfloat16: "BF16", torch.int32: "I32", torch.uint32: "U32",
-    torch.float32: "F32", torch.complex64: "C64", torch.float64: "F64", torch.int64: "I64",
-    torch.uint64: "U64", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
-    torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
-}  # fmt: skip
 _SUBDIRECTORY = "fine-tuned"
 
 
@@ -214,7 +208,9 @@ def _bytes(entry: Entry) -> int:
 
 
 def _dtype_name(entry: Entry) -> str:
-    name = _DTYPE_NAMES.get(entry.dtype)
+    if entry.dtype == torch.complex64:
+        return "C64"
+    name = STORED_NAMES.get(str(entry.dtype).removeprefix("torch."))
     if name is None:
         raise ValueError(f"{entry.name}: safetensors has no element type {entry.dtype}")
     return name

@@ -114,39 +114,27 @@ def make_labeller(
     turns = _turns(chosen.train_turns, model)
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
 
+    own: dict[str, Any] = {} if model is None else {
+        "chat_template_digest": model.digest, "template_fields": model.fields,
+        "template_date": model.date if model.asks_for_date else "", "call_stop_token": model.call_stop_token,
+    }  # fmt: skip
+
     def build(length: int, render: Callable[..., Any] | None) -> _C.Labeller:
         options = _C.LabelOptions(
-            mask_policy=chosen.mask_policy,
-            chat_template=name,
-            chat_template_digest=model.digest if model else "",
-            template_fields=model.fields if model else [],
-            template_date=model.date if model and model.asks_for_date else "",
-            stop_token=stop,
-            call_stop_token=model.call_stop_token if model else "",
-            max_length=length,
-            pad_id=pad_id,
-            num_threads=num_threads,
-            train_turns=turns,
-            role_map=chosen.role_map,
-            role_aliases=chosen.role_aliases,
-            on_bad_sample=chosen.bad_sample_rule,
-            overlong=chosen.overlong,
-            boundary_tokens=chosen.boundary_tokens,
-        )
+            mask_policy=chosen.mask_policy, chat_template=name, stop_token=stop, max_length=length,
+            pad_id=pad_id, num_threads=num_threads, train_turns=turns, role_map=chosen.role_map,
+            role_aliases=chosen.role_aliases, on_bad_sample=chosen.bad_sample_rule, overlong=chosen.overlong,
+            boundary_tokens=chosen.boundary_tokens, **own,
+        )  # fmt: skip
         return _C.Labeller(native, options, render)
 
     parts = [model.default, model.tools] if isinstance(model, TemplateWithTools) else [model]
     for part in parts if self_test else []:
         if part:
             check_prompt(part)
-        check_template(
-            build(PROBE_LENGTH, part),
-            native,
-            stop,
-            train_turns=turns,
-            has_lead=bool(part and part.marks_replies),
-            ending=part.reply_ending if part else stop,
-        )
+        has_lead, ending = bool(part and part.marks_replies), part.reply_ending if part else stop
+        probed = build(PROBE_LENGTH, part)
+        check_template(probed, native, stop, train_turns=turns, has_lead=has_lead, ending=ending)
     return build(max_length, model.prompts if model and prompts else model)
 
 

@@ -77,34 +77,39 @@ class ModelTemplate:
         named = {name: getattr(tokenizer, name, None) for name in _NAMED}
         self._tokens = {name: str(text) for name, text in named.items() if text}
         self._settings = {
-            "source": self.source,
-            "tokens": self._tokens,
-            "date": self.date,
-            "adds_bos": adds_bos,
-            "ends": (),
-            "seconds": seconds,
-        }
+            "source": self.source, "tokens": self._tokens, "date": self.date, "adds_bos": adds_bos,
+            "ends": (), "seconds": seconds,
+        }  # fmt: skip
         if for_tools:
             self._settings["for_tools"] = True
         self._renderers: list[_Renderer] = []
         self._killed = 0
         try:
             around = self._endings()
-        finally:
+            ends, self.reply_ending = find_ends(
+                around, native, *(str(self._tokens.get(name, "")) for name in ("bos_token", "eos_token"))
+            )
+            self._renderers[0].know_ends(ends)
+        except BaseException:
             self.close()
-        ends, self.reply_ending = find_ends(
-            around, native, *(str(self._tokens.get(name, "")) for name in ("bos_token", "eos_token"))
-        )
+            raise
         self.stop_token = ends.reply
         self.call_stop_token = ends.call if ends.call != ends.reply else ""
-        self._settings["ends"] = ends
-        if around.rest_of_prompt:
+        self._tell(around.rest_of_prompt, ends.reply if ends.next_turn else "")
+
+    def _tell(self, rest_of_prompt: str, next_turn: str) -> None:
+        """Print what the user should know of the template.
+
+        rest_of_prompt: what replies without thoughts do not begin with. next_turn: the token of a user's
+        message that ends replies. Both may be "".
+        """
+        if rest_of_prompt:
             tell(
-                f"chat template: its prompt for a reply ends with {around.rest_of_prompt!r}, and a reply "
+                f"chat template: its prompt for a reply ends with {rest_of_prompt!r}, and a reply "
                 "without thoughts goes on otherwise: it is learned from where the two part"
             )
-        if ends.next_turn:
-            tell(f"chat template: it ends no reply; {ends.reply}, with which a user's message begins, does")
+        if next_turn:
+            tell(f"chat template: it ends no reply; {next_turn}, with which a user's message begins, does")
         if self.asks_for_date:
             tell(f"chat template: strftime_now gives {self.date}, also past midnight")
 
@@ -271,6 +276,11 @@ class _Renderer:
                 if "killed" in answers[-1]:
                     break
         return answers
+
+    def know_ends(self, ends: Ends) -> None:
+        """Set the field `ends` of `Program`, also in processes that are started later."""
+        self._settings["ends"] = ends
+        self.ask_all([{"ends": ends}])
 
     def close(self) -> None:
         """End the process; a later request starts a new process."""

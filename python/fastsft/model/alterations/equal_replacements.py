@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from types import FunctionType
 
+from fastsft.model.family import GEMMA, is_native
 from fastsft.originals.functions import is_defined_there, plain
 
 # These replacements compute exact causal attention within each row, without padding and dropout. They differ
@@ -27,9 +28,8 @@ _LIGER = {
         "LigerSwiGLUMLP", "LigerSwiGLUMLP.forward", "LigerPhi3SwiGLUMLP", "LigerPhi3SwiGLUMLP.forward",
     ),
     "liger_kernel.transformers.functional": ("liger_cross_entropy",),
-    **{f"liger_kernel.transformers.model.{family}": ("lce_forward",)
-       for family in ("llama", "mistral", "qwen2", "qwen3", "phi3")},
 }  # fmt: skip
+_LIGER_MODELS = "liger_kernel.transformers.model"
 # An autograd function that computes F.linear without saving gathered weights. DeepSpeed replaces F.linear
 # with this function, and never restores the original.
 _DEEPSPEED = ("deepspeed.runtime.zero.linear", "zero3_linear_wrap")
@@ -51,11 +51,17 @@ def equal_replacement(value: object) -> str | None:
 def _notice(module: str, name: str) -> str | None:
     if name in _EXACT_ATTENTION.get(module, ()):
         return f"{module}, whose attention fastsft computes itself,"
-    if name in _LIGER.get(module, ()):
+    if name in _LIGER.get(module, ()) or (name == "lce_forward" and _is_equal_head(module)):
         return "liger_kernel, whose kernels compute what fastsft's do,"
     if (module, name) == _DEEPSPEED:
         return "DeepSpeed's linear, which computes what fastsft's does,"
     return None
+
+
+def _is_equal_head(module: str) -> bool:
+    """Return True if liger_kernel's `module` has the head and the cross entropy of a native family."""
+    package, _, family = module.rpartition(".")
+    return package == _LIGER_MODELS and family not in GEMMA and is_native({"model_type": family})
 
 
 def _is_defined(value: type | FunctionType, module: str, name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -34,7 +35,7 @@ class PackedBatch:
     """A micro-batch as one row: input_ids, attention_mask and position_ids [1, tokens].
 
     token_indices: where the micro-batch's tokens are in the row. lengths: each conversation's tokens.
-    is_whole: True if no token is masked.
+    ends: int32 [conversations + 1], as cu_seqlens. is_whole: True if no token is masked.
     """
 
     input_ids: torch.Tensor
@@ -42,19 +43,26 @@ class PackedBatch:
     position_ids: torch.Tensor
     token_indices: torch.Tensor
     lengths: list[int]
+    ends: torch.Tensor
     is_whole: bool
 
     @classmethod
     def of(cls, batch: Rows) -> PackedBatch:
         """Pack a micro-batch. A rank without rows gets two tokens without labels."""
-        ids, lengths = batch.input_ids, batch.cu_seqlens.diff().tolist()
+        ids, ends, bounds = batch.input_ids, batch.cu_seqlens, batch.boundaries
+        token_indices = numbers = torch.arange(len(ids), device=ids.device)
         if not len(ids):
-            ids, lengths = ids.new_zeros(2), [2]
+            ids, bounds = ids.new_zeros(2), [0, 2]
+            numbers = torch.arange(2, device=ids.device)
+            ends = 2 * numbers.int()
+        lengths = [end - begin for begin, end in pairwise(bounds)]
         is_whole = not (len(batch.input_ids) and batch.is_key.numel())
         mask = torch.ones_like(ids) if is_whole else batch.is_key.to(ids.dtype)
-        positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
-        token_indices = torch.arange(len(batch.input_ids), device=ids.device)
-        return cls(ids[None], mask[None], positions[None], token_indices, [n for n in lengths if n], is_whole)
+        begins = torch.repeat_interleave(ends[:-1], ends.diff(), output_size=len(ids))
+        return cls(
+            ids[None], mask[None], (numbers - begins)[None], token_indices,
+            [length for length in lengths if length], ends, is_whole,
+        )  # fmt: skip
 
     def inputs(self) -> dict[str, torch.Tensor]:
         """Return the model's arguments, for a call within `packed`."""
@@ -84,8 +92,9 @@ class Masks:
     A model may only pass the object on. Any other use raises NotPackedError.
     """
 
-    def __init__(self, lengths: list[int], masks: list[object], implementation: str) -> None:
-        self.lengths, self.masks, self.implementation = lengths, masks, implementation
+    def __init__(self, batch: PackedBatch, masks: list[object], implementation: str) -> None:
+        self.lengths, self.ends = batch.lengths, batch.ends
+        self.masks, self.implementation = masks, implementation
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -154,7 +163,7 @@ def _make_masks(**given: object) -> Masks:
         if not batch.is_whole or length not in made:
             made[length] = make(**_for_conversation(given, length, None if batch.is_whole else keys.bool()))
         masks.append(made[length])
-    return Masks(batch.lengths, masks, implementation)
+    return Masks(batch, masks, implementation)
 
 
 def _for_conversation(given: dict[str, Any], length: int, mask: torch.Tensor | None) -> dict[str, Any]:
@@ -187,12 +196,50 @@ def _attend(
     # Some models derive is_causal from `mask is None`, which is wrong for a Masks object.
     if "is_causal" in options:
         options["is_causal"] = None
+    if _is_one_flash_call(attend, module, (query, key, value), attention_mask, options):
+        return _attend_by_flash(query, key, value, attention_mask, options.get("scaling")), None
     parts = zip(*(torch.split(tensor, lengths, dim=2) for tensor in (query, key, value)), strict=True)
     outputs = [
         attend(module, *part, mask, **options)[0]
         for part, mask in zip(parts, attention_mask.masks, strict=True)
     ]
     return torch.cat(outputs, dim=1), None
+
+
+def _is_one_flash_call(
+    attend: object, module: torch.nn.Module, tensors: tuple[torch.Tensor, ...], masks: Masks,
+    options: dict[str, object],
+) -> bool:  # fmt: skip
+    """Return True if FlashAttention 2 computes all conversations as `attend` does, in one call.
+
+    This kernel needs a GPU of compute capability 8 or later, half precision, and causal attention without
+    windows or dropout.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    (device,) = {tensor.device for tensor in tensors}
+    if device.type != "cuda" or attend is not sdpa_attention_forward:
+        return False
+    sizes, dtypes = {tensor.shape[-1] for tensor in tensors}, {tensor.dtype for tensor in tensors}
+    return (
+        torch.cuda.get_device_capability(device)[0] >= 8
+        and dtypes in ({torch.bfloat16}, {torch.float16})
+        and len(sizes) == 1 and max(sizes) <= 256 and max(sizes) % 8 == 0
+        and not options.get("dropout") and getattr(module, "is_causal", True) is True
+        and all(mask is None for mask in masks.masks)
+    )  # fmt: skip
+
+
+def _attend_by_flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masks: Masks, scale: object
+) -> torch.Tensor:
+    """Compute causal attention within each conversation. Return [1, tokens, heads, size]."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    longest, causal = max(masks.lengths), (-1, 0)
+    out = varlen_attn(*rows, masks.ends, masks.ends, longest, longest, scale=scale, window_size=causal)
+    return out[None]
 
 
 def _own_function(module: torch.nn.Module, implementation: str) -> Callable[..., tuple[torch.Tensor, object]]:

@@ -176,6 +176,7 @@ class _Batch:
 
     input_ids: torch.Tensor
     cu_seqlens: torch.Tensor
+    boundaries: list[int]
     is_key: torch.Tensor
     max_seqlen: int
 
@@ -189,7 +190,9 @@ def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
     ids = torch.randint(0, vocabulary, (int(ends[-1]),))
     is_key = torch.ones(0 if masked is None else len(ids), dtype=torch.uint8)
     is_key[masked:][:1] = 0
-    return _Batch(input_ids=ids, cu_seqlens=ends, is_key=is_key, max_seqlen=max(_LENGTHS))
+    return _Batch(
+        input_ids=ids, cu_seqlens=ends, boundaries=ends.tolist(), is_key=is_key, max_seqlen=max(_LENGTHS)
+    )
 
 
 class MultipliedRanges(TorchFunctionMode):

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Rows(Protocol):
     """A micro-batch's tokens. The micro-batch is a _C.Batch or a trial's batch.
 
-    input_ids: int64 [tokens]. cu_seqlens: int32 [conversations + 1]. is_key: uint8 [tokens], or [0] if no
-    token is masked. max_seqlen: the longest conversation's tokens.
+    input_ids: int64 [tokens]. cu_seqlens: int32 [conversations + 1]. boundaries: cu_seqlens on the host,
+    whose reading never waits for the device. is_key: uint8 [tokens], or [0] if no token is masked.
+    max_seqlen: the longest conversation's tokens.
     """
 
     @property
@@ -29,6 +30,9 @@ class Rows(Protocol):
 
     @property
     def cu_seqlens(self) -> torch.Tensor: ...
+
+    @property
+    def boundaries(self) -> list[int]: ...
 
     @property
     def is_key(self) -> torch.Tensor: ...
@@ -54,7 +58,9 @@ class PaddedBatch:
         ids, ends = batch.input_ids, batch.cu_seqlens.to(torch.int64)
         lengths = ends[1:] - ends[:-1]
         rows, width = max(len(lengths), 1), max(int(batch.max_seqlen), 2)
-        row = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)
+        row = torch.repeat_interleave(
+            torch.arange(len(lengths), device=ids.device), lengths, output_size=len(ids)
+        )
         within = torch.arange(len(ids), device=ids.device) - ends[:-1][row]
         token_indices = row * width + within
         padded = ids.new_zeros(rows * width)

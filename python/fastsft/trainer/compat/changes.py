@@ -23,7 +23,8 @@ _READ_BY_CONSTRUCTOR = (
     "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute",
     "attention_kernel", *STATE_FLAGS, "sync_each_batch", "model_max_length",
     "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
-    "report_to", "run_name", "push_to_hub", "include_num_input_tokens_seen",
+    "report_to", "run_name", "early_stopping_patience", "early_stopping_threshold",
+    "push_to_hub", "include_num_input_tokens_seen",
 )  # fmt: skip
 _READ_BY_UPLOADS = ("hub_model_id", "hub_private_repo", "hub_revision")
 _PATHS = ("output_dir", "logging_dir", "profile")

@@ -88,8 +88,12 @@ def _serve(lines: Iterator[str]) -> None:
         hello = {"fatal": str(error)}  # type: ignore[dict-item]
     print(json.dumps(hello), flush=True)
     for line in lines:
-        if program is not None:
-            print(json.dumps(_answer(program, json.loads(line), seconds)), flush=True)
+        request = json.loads(line)
+        if isinstance(request, dict) and "ends" in request:
+            program = Program(**{**settings, **request})
+            print("{}", flush=True)
+        elif program is not None:
+            print(json.dumps(_answer(program, request, seconds)), flush=True)
 
 
 if __name__ == "__main__":

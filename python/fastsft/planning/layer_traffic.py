@@ -1,0 +1,65 @@
+"""Memory traffic of a decoder layer's kernels on a GPU.
+
+tests/fake_device/test_counts.py compares these bytes with those that the kernels touch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+# Kernels that a layer launches in forward and backward with FlashAttention 2, if nothing is recomputed: 12
+# GEMMs, 8 of norms and SwiGLU, 2 of RoPE, 4 of attention, and 5 copies around attention.
+KERNELS_PER_LAYER = 31
+
+
+class Widths(NamedTuple):
+    """Elements per token of the residual stream, MLP, query heads and key heads; head count; head size."""
+
+    hidden: int
+    inner: int
+    query: int
+    key: int
+    heads: int
+    head_dim: int
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Widths:
+        """Read the widths from a config.json."""
+        heads: int = config["num_attention_heads"]
+        size: int = config.get("head_dim") or config["hidden_size"] // heads
+        key = (config.get("num_key_value_heads") or heads) * size
+        return cls(config["hidden_size"], config["intermediate_size"], heads * size, key, heads, size)
+
+
+def layer_traffic(widths: Widths, *, copies: bool) -> dict[str, int]:
+    """Return the bytes per token that a layer's kernels read and write in forward and backward.
+
+    Activations have 2 bytes an element. GEMMs and attention itself are not included: their time follows from
+    FLOPs. copies: True for FlashAttention 2, whose results are copied into fastsft's tensors; False for
+    cuDNN, which writes there.
+    """
+    hidden, inner, query, key, heads, size = widths
+    traffic = {
+        # Two norms, each with its sum of the residual stream. A row's scale has 4 bytes.
+        "rms_norm forward": 2 * (6 * hidden + 4),
+        "rms_norm backward": 2 * (8 * hidden + 4),
+        # Queries and keys in place, angles in float32, and a position of 4 bytes; in both passes.
+        "rope": 2 * (4 * (query + key) + 4 * size + 4),
+        "swiglu forward": 6 * inner,
+        "swiglu backward": 10 * inner,
+    }
+    if copies:
+        traffic["copies"] = 4 * query + 8 * heads + 4 * (query + 2 * key)
+    return traffic
+
+
+def recomputed_traffic(widths: Widths, policy: str, *, copies: bool) -> int:
+    """Return the bytes per token that a layer's kernels read and write again under a recompute policy."""
+    hidden, inner = widths.hidden, widths.inner
+    if policy == "selective":
+        return 4 * hidden + 2 * inner
+    if policy == "gate_up":
+        return 6 * hidden + 2 * inner
+    if policy == "block":
+        return sum(layer_traffic(widths, copies=copies).values()) // 2
+    return 0
