@@ -3,7 +3,8 @@
 #
 # usage: benchmarks/gpu.sh [seconds, default 560] [step...]
 # Steps: build device numbers step gemm attention ops_suite recorded ops step_real step_13b suite peers sanitizer; without
-# names, all in this order. build: only if no extension for PYTHON is there (carry_extension.sh makes one elsewhere).
+# names, all in this order. build: only if python/fastsft has no extension for PYTHON; a machine with the same torch and
+# Python can build it before.
 # numbers: attention's kernels against each other with dirty scratch, and an engine's losses and gradients against the
 # CPU's. recorded: a run of FastChat's that tests/golden has, with its losses. The first seven fit into 560 seconds on an
 # H100 or H200; `gpu.sh 200 ops step_real` is made for a second call. peers_7b, the peers' 7B row, takes a run of its own.
@@ -170,7 +171,10 @@ for heads in (Heads(32, 32, 128), Heads(32, 8, 128), Heads(28, 4, 128), Heads(16
       ;;
     gemm) run gemm 90 "$python" benchmarks/bench_gemm.py --seconds 60 ;;
     attention) run attention 100 "$python" benchmarks/bench_attention.py --seconds 80 ;;
-    ops_suite) run ops_suite 120 "${pytest[@]}" -m cuda $(cuda_tests tests/ops) ;;
+    ops_suite)
+      mapfile -t files < <(cuda_tests tests/ops)
+      run ops_suite 120 "${pytest[@]}" -m cuda "${files[@]}"
+      ;;
     recorded) run recorded 60 "${pytest[@]}" -m cuda tests/train/test_engine_cuda.py -k test_recorded_run_of_fastchat --maxfail=1 ;;
     ops) run ops 120 "$python" benchmarks/bench_ops.py --seconds 90 ;;
     sanitizer)
