@@ -231,14 +231,15 @@ def _is_one_flash_call(
 
 
 def _attend_by_flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masks: Masks, scale: object
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masks: Masks, scale: Any
 ) -> torch.Tensor:
     """Compute causal attention within each conversation. Return [1, tokens, heads, size]."""
     from torch.nn.attention.varlen import varlen_attn
 
-    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    longest, causal = max(masks.lengths), (-1, 0)
-    out = varlen_attn(*rows, masks.ends, masks.ends, longest, longest, scale=scale, window_size=causal)
+    rows, longest = masks.ends, max(masks.lengths)
+    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    out = varlen_attn(query, key, value, rows, rows, longest, longest, scale=scale, window_size=(-1, 0))
+    assert isinstance(out, torch.Tensor)  # a tuple only if more is asked for
     return out[None]
 
 
