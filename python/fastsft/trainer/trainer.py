@@ -165,7 +165,7 @@ class Trainer(TrainerSurface):
         )
         self._run = self._new_run()
         if has_data:
-            self.progress.work = work_of(self._run)
+            self.progress.work = work_of(self._run.args, self._run.model, self._run.train_rows)
             planner.rows.check_for(setup.model, setup.engine.vocab_size)
         self._set_evaluation(eval_dataset)
         self._samples = None
@@ -223,7 +223,7 @@ class Trainer(TrainerSurface):
         if self._guard is not None:
             self._guard.before_train(self._planner, self._events, trial, resume)
         if self._planner.refresh_rows():
-            self.progress.work = work_of(self._run)
+            self.progress.work = work_of(self._run.args, self._run.model, self._run.train_rows)
         check_before_training(setup.model, self.args, setup.eval_dataset)
         self._evaluator.check_memory(self._evaluator.rows)
         self._ignore_keys = ignore_keys
