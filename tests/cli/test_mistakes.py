@@ -130,6 +130,16 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
         1,
         "--metric_for_best_model accuracy: expected loss",
     ),
+    "a split of nearly nothing": ({"eval_split": 1.5}, 1, "1.5 % is 0.015"),
+    "a split of everything": ({"eval_split": 100000}, 1, "expected fewer than the"),
+    "a split and a file": ({"eval_split": 0.1, "eval_data_path": "data.json"}, 1, "leave one of them out"),
+    "patience without evaluations": ({"early_stopping_patience": 3}, 1, "give --eval_strategy epoch"),
+    "patience without data": (
+        {"early_stopping_patience": 3, "eval_strategy": "epoch"}, 1, "give --eval_data_path or --eval_split",
+    ),
+    "replies to no file": (
+        {"sample_prompts": "nope.txt", "eval_strategy": "epoch", "eval_split": 0.5}, 1, "No such file",
+    ),
     "best of no data": ({"save_strategy": "best"}, 1, "best without --eval_data_path would never save"),
     "best of no evaluation": (
         {"save_strategy": "best", "eval_data_path": "data.json"},

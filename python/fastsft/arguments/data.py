@@ -24,8 +24,8 @@ class DataArguments(RecordsGiven):
     eval_data_path: str = supported(None, "the same, for evaluation")  # type: ignore[assignment]
     eval_split: float = supported(
         0.0,
-        "share of --data_path's conversations, or their number from 1 on, to evaluate on instead of training",
-        "drawn with --data_seed, else --seed; equal conversations stay together",
+        "share or number of conversations to take out for evaluation",
+        "drawn of --data_path with --data_seed, else --seed; equal conversations stay together",
     )
     lazy_preprocess: bool = supported(
         False, "keep the rows that were asked for; all are labelled at the start"

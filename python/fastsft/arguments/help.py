@@ -38,9 +38,8 @@ _TITLES = {
 # Flags that `--help` prints if no word follows, by subject. A flag's subject here may differ from the subject
 # of its class in `_OF_CLASS`.
 COMMON = {
-    "model": "model_name_or_path padding_side cache_dir",
-    "data": "data_path eval_data_path mask_policy template train_turns role_map on_bad_sample max_dropped "
-    "check_data",
+    "model": "model_name_or_path cache_dir",
+    "data": "data_path eval_data_path mask_policy template train_turns on_bad_sample max_dropped check_data",
     "training": "output_dir num_train_epochs max_steps per_device_train_batch_size "
     "gradient_accumulation_steps model_max_length learning_rate lr_scheduler_type warmup_ratio weight_decay "
     "max_grad_norm neftune_noise_alpha bf16 seed config",
@@ -50,7 +49,7 @@ COMMON = {
     "saving": "save_strategy save_steps save_total_limit save_dtype max_shard_size resume_from_checkpoint "
     "no_resume",
     "memory": "fsdp deepspeed recompute micro_batch_tokens optim_dtype use_cpu",
-    "reports": "logging_steps report_to run_name disable_tqdm plot_loss",
+    "reports": "logging_steps report_to run_name plot_loss",
     "faults": "on_nonfinite loss_spike_factor",
     "hub": "push_to_hub hub_model_id",
 }

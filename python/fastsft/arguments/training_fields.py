@@ -177,14 +177,15 @@ class EvaluationArguments:
         None, "direction of the metric; default: not for names that end with loss"
     )
     early_stopping_patience: int | None = supported(
-        None, "end the run after this many evaluations in a row whose metric is not better; unset: never"
+        None, "evaluations in a row without a better metric that end the run"
     )
     early_stopping_threshold: float = supported(
         0.0, "least difference to the best metric that counts as better"
     )
     sample_prompts: str | None = supported(
         None,
-        "show replies at every evaluation: to a file of prompts, or to the first N evaluation conversations",
+        "file of prompts, or number of evaluation conversations, to reply to",
+        "replies are shown at every evaluation",
     )
     sample_max_new_tokens: int = supported(64, "most tokens of such a reply")
     sample_temperature: float = supported(0.0, "0 takes the most likely token; above, replies are drawn")

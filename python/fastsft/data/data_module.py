@@ -123,7 +123,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     for line in result_lines(rows.report, tokenizer.model_max_length, template):
         tell(f"{path}: {line}")
     is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
-    if data_args.lazy_preprocess and getattr(data_args, "eval_split", 0):
+    if data_args.lazy_preprocess and getattr(data_args, "eval_split", 0) != 0:
         tell(f"{path}: --lazy_preprocess has no effect with --eval_split")
     elif data_args.lazy_preprocess and is_divided:
         tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")

@@ -183,7 +183,7 @@ def check_best_of_command(args: ArgumentFields, has_data: bool) -> None:
     """
     evaluates = has_data and args.eval_strategy != "no"
     if args.save_strategy == "best" and not evaluates:
-        missing = "without --eval_data_path or --eval_split" if not has_data else "with --eval_strategy no"
+        missing = "without --eval_data_path" if not has_data else "with --eval_strategy no"
         raise ValueError(
             f"--save_strategy best {missing} would never save a checkpoint: nothing is evaluated; give "
             "--eval_data_path FILE or --eval_split 0.05, and --eval_strategy epoch (or steps), or another "
