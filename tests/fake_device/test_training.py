@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from fake_device.running import FakeDevice, train
+from fake_device.running import GOLDEN, FakeDevice, train
 
 FakeDevices = Callable[..., FakeDevice]
 
@@ -108,3 +108,27 @@ def test_resume(data: Path, fake_device: FakeDevices, tmp_path: Path) -> None:
     run(device, tmp_path / "parts", flags, 1)
     whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert all(tensor.equal(parts[name]) for name, tensor in whole.items())
+
+
+@pytest.mark.chaos
+def test_the_generic_engine_attends_in_one_call_per_layer(
+    data: Path, fake_device: FakeDevices, tmp_path: Path
+) -> None:
+    """Whatever the number of conversations in a micro-batch; and the host waits for results alone."""
+    counts = []
+    for steps in (2, 4):
+        device = fake_device(counts=True)
+        flags = {**FLAGS, **RUNS["generic"][1], "max_steps": steps, "save_strategy": "no", "data_path": data}
+        run(device, tmp_path / str(steps), flags, 1)
+        counts.append(device.count())
+    few, many = counts
+
+    def more(name: str) -> int:
+        return sum(c.calls if name in key else 0 for key, c in many.items()) - sum(
+            c.calls if name in key else 0 for key, c in few.items()
+        )
+
+    layers = json.loads((GOLDEN / "model_tied" / "config.json").read_text())["num_hidden_layers"]
+    passes = 2 * layers  # two steps, whose conversations fit into one micro-batch
+    assert more("operation flash attention") == 2 * passes and more("aten::_softmax") == 0
+    assert more("cudaStreamSynchronize") == more(" (waits)") == 0
