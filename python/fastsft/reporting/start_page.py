@@ -225,8 +225,15 @@ def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
 
 
 def argument_words(changed: dict[str, Any]) -> list[str]:
-    """Return a text `--name value` for each field, quoted for a shell; a list is several words."""
-    return [f"--{name} {shlex.join(_words(value))}" for name, value in changed.items()]
+    """Return a text `--name value` for each field, quoted for a shell; a list is several words.
+
+    As in transformers, --fsdp takes its options in one word.
+    """
+    words = {name: _words(value) for name, value in changed.items()}
+    return [
+        f"--{name} {shlex.join([' '.join(several)] if name == 'fsdp' else several)}"
+        for name, several in words.items()
+    ]
 
 
 def _usual(kind: type) -> dict[str, Any]:
