@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/gradient/gradient.h"
 
@@ -156,25 +157,26 @@ at::Tensor SummedGradients::local(size_t unit) const {
 
 void SummedGradients::reduce(size_t unit) {
   if (!last_) return;
-  finish_pending();
+  // On a device, the update is the first to need the sums of a single copy. gloo clones what it
+  // sums, so one reduction runs at a time, as in the memory plan.
+  if (options_.wide.device().is_cpu() || ranks_.replicas.world_size() > 1) finish_pending();
   const std::string& name = units_[unit].name();
   const at::Tensor& flat = whole_[unit].flat();
   observe(flat);
-  pending_ = options_.keep == Reduction::kWhole
-                 ? ranks_.shards.all_reduce_sum(flat, name)
-                 : ranks_.shards.reduce_scatter_sum(local(unit), flat, name);
-  pending_unit_ = unit;
+  pending_.emplace_back(unit, options_.keep == Reduction::kWhole
+                                  ? ranks_.shards.all_reduce_sum(flat, name)
+                                  : ranks_.shards.reduce_scatter_sum(local(unit), flat, name));
   if (options_.blocking) finish();
 }
 
 void SummedGradients::finish_pending() {
-  if (!pending_) return;
-  pending_->wait();
-  pending_.reset();
-  if (ranks_.replicas.world_size() == 1) return;
-  finish_replicas();
-  replica_pending_ = ranks_.replicas.all_reduce_sum(local(pending_unit_),
-                                                    "copies of " + units_[pending_unit_].name());
+  for (const auto& [unit, pending] : std::exchange(pending_, {})) {
+    pending->wait();
+    if (ranks_.replicas.world_size() == 1) continue;
+    finish_replicas();
+    replica_pending_ =
+        ranks_.replicas.all_reduce_sum(local(unit), "copies of " + units_[unit].name());
+  }
 }
 
 void SummedGradients::finish_replicas() {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "shard/communicator.h"
@@ -136,8 +137,7 @@ class SummedGradients : public Gradients {
   Sharding ranks_;
   Options options_;
   std::vector<UnitGradient> whole_;
-  PendingPtr pending_;
-  size_t pending_unit_ = 0;
+  std::vector<std::pair<size_t, PendingPtr>> pending_;  // units under reduction
   PendingPtr replica_pending_;
   bool last_ = true;
 };

@@ -26,45 +26,57 @@ STEPS = 2
 RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
-def results_of(engine: Any) -> dict[str, Any]:
+def begin_step(engine: Any) -> None:
     """Train on all rows in two micro-batches of each rank."""
     dataset = conversations()
     mine = np.arange(len(dataset), dtype=np.int64)[RANK::WORLD_SIZE]
     parts = np.array_split(mine, 2)
     weights = [np.full(len(part), 1.0 / dataset.target_counts().sum()) for part in parts]
+    engine.begin_step(dataset, parts, weights, learning_rate=2e-4, weight_decay=0.1, max_grad_norm=1.0)
+
+
+def results_of(engine: Any) -> dict[str, Any]:
     results = []
     for _ in range(STEPS):
-        engine.begin_step(dataset, parts, weights, learning_rate=2e-4, weight_decay=0.1, max_grad_norm=1.0)
+        begin_step(engine)
         results += engine.take_results(all=False)
     results += engine.take_results(all=True)
     total = sum(float(weight.double().sum()) for weight in engine.named_parameters().values())
     return {"losses": [r.loss for r in results], "norms": [r.grad_norm for r in results], "weights": total}
 
 
-def train(device: str, model: Path, case: dict[str, Any]) -> dict[str, Any]:
-    options = dict(case["options"])
-    if WORLD_SIZE > 1:
-        options |= groups(RANK, WORLD_SIZE, case.get("node_size", 0))
-    engine = make_engine(model, device=device, **options)
-    return results_of(engine)
-
-
-def main() -> None:
-    kind, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+def begin_rank(kind: str, folder: Path) -> str:
+    """Choose the rank's device, meet the other ranks in `folder`, and return the device."""
     torch.set_num_threads(1)
-    device = kind if kind == "cpu" else f"cuda:{RANK}"
     if kind == "cuda":
         torch.cuda.set_device(RANK)
+        # New memory is filled with NaN, in the order of the current stream: whoever still uses it races.
+        torch.use_deterministic_algorithms(True, warn_only=True)
     if WORLD_SIZE > 1:
         store = dist.FileStore(str(folder / f"{kind}.store"), WORLD_SIZE)
         backend = "nccl" if kind == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=RANK, world_size=WORLD_SIZE)
-    done = {}
-    for name, case in cases.items():
-        model = folder / f"{case['family']}.{RANK}"
-        if not model.exists():
-            write_model(model, case["family"])
-        done[name] = train(device, model, case)
+    return kind if kind == "cpu" else f"cuda:{RANK}"
+
+
+def options_of(case: dict[str, Any], device: str) -> dict[str, Any]:
+    """Return the options of the case's engine; collective: makes its groups."""
+    options = {**case["options"], "device": device}
+    return options | groups(RANK, WORLD_SIZE, case.get("node_size", 0)) if WORLD_SIZE > 1 else options
+
+
+def model_of(case: dict[str, Any], folder: Path) -> Path:
+    model = folder / f"{case['family']}.{RANK}"
+    return model if model.exists() else write_model(model, case["family"])
+
+
+def main() -> None:
+    kind, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    device = begin_rank(kind, folder)
+    done = {
+        name: results_of(make_engine(model_of(case, folder), **options_of(case, device)))
+        for name, case in cases.items()
+    }
     if WORLD_SIZE > 1:
         dist.destroy_process_group()
     print(json.dumps(done))

@@ -81,22 +81,29 @@ def environment_of_cpu(*first: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
 
 
-def run_program(
-    device: FakeDevice | None, program: str, *arguments: str, ranks: int = 1, seconds: float = 280
-) -> list[Any]:
-    """Run a program of this folder on each rank; return what the ranks printed last, as JSON.
-
-    device: None for the CPU. A rank that fails raises an AssertionError with the output of all.
-    """
+def start_program(
+    device: FakeDevice | None, program: str, *arguments: str, ranks: int = 1
+) -> list[subprocess.Popen[str]]:
+    """Start a program of this folder on each rank; device: None for the CPU."""
     environment = device.environment() if device else environment_of_cpu()
     command = [sys.executable, str(HERE / f"{program}.py"), *arguments]
-    started = [
+    return [
         subprocess.Popen(
             command, env={**environment, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(ranks)
     ]  # fmt: skip
+
+
+def run_program(
+    device: FakeDevice | None, program: str, *arguments: str, ranks: int = 1, seconds: float = 280
+) -> list[Any]:
+    """Run a program of this folder on each rank; return what the ranks printed last, as JSON.
+
+    A rank that fails raises an AssertionError with the output of all.
+    """
+    started = start_program(device, program, *arguments, ranks=ranks)
     outputs = []
     try:
         outputs = [process.communicate(timeout=seconds) for process in started]

@@ -14,10 +14,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3000)]
 FILES = (
     "ops/test_attention_cuda.py", "ops/test_elementwise_cuda.py", "ops/test_gemm_cuda.py",
     "ops/test_linear_cross_entropy_cuda.py", "ops/test_nf4.py", "ops/test_optimizer_ops_cuda.py",
-    "ops/test_rms_norm_cuda.py", "weight_sync/test_nccl.py",
+    "ops/test_rms_norm_cuda.py", "train/test_engine_cuda.py", "weight_sync/test_nccl.py",
 )  # fmt: skip
-# cuDNN's own arithmetic; models that the emulated kernels take hours for.
-ELSEWHERE = {"ops/test_cudnn_attention_cuda.py", "train/test_engine_cuda.py"}
+ELSEWHERE = {"ops/test_cudnn_attention_cuda.py"}  # cuDNN's own arithmetic
 
 
 @pytest.mark.parametrize("file", FILES)

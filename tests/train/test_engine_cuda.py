@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,32 @@ from fastsft import _C
 from runs import random_dataset
 
 pytestmark = pytest.mark.cuda
-VOCAB, ROWS = 512, 24
+
+
+@dataclass(frozen=True)
+class Sizes:
+    vocab: int
+    hidden: int
+    rows: int
+    longest: int
+
+
+@cache
+def sizes() -> Sizes:
+    """Small ones for the device of tests/fake_device, whose kernels run on the host."""
+    if torch.cuda.get_device_name().startswith("Fake"):
+        return Sizes(vocab=96, hidden=32, rows=6, longest=20)
+    return Sizes(vocab=512, hidden=256, rows=24, longest=300)
 
 
 def config(tied: bool) -> str:
+    hidden = sizes().hidden
     return json.dumps(
         {
-            "model_type": "llama", "vocab_size": VOCAB, "hidden_size": 256, "intermediate_size": 512,
-            "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-            "rms_norm_eps": 1e-5, "tie_word_embeddings": tied,
+            "model_type": "llama", "vocab_size": sizes().vocab, "hidden_size": hidden,
+            "intermediate_size": 2 * hidden, "num_hidden_layers": 3, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": hidden // 4, "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": tied,
         }
     )  # fmt: skip
 
@@ -40,9 +59,13 @@ def engine_on(device: str, tied: bool = False, **options: Any) -> Any:
     return engine
 
 
-def steps(engine: Any, count: int, longest: int = 300) -> list[Any]:
-    dataset, results = random_dataset(ROWS, VOCAB, longest), []
-    halves = np.array_split(np.arange(ROWS), 3)
+def dataset_of_rows() -> _C.TokenDataset:
+    return random_dataset(sizes().rows, sizes().vocab, sizes().longest)
+
+
+def steps(engine: Any, count: int) -> list[Any]:
+    dataset, results = dataset_of_rows(), []
+    halves = np.array_split(np.arange(sizes().rows), 3)
     weights = [np.full(len(half), 1 / dataset.target_counts().sum()) for half in halves]
     for _ in range(count):
         engine.begin_step(dataset, halves, weights, learning_rate=2e-3, weight_decay=0.1, max_grad_norm=1.0)
@@ -61,8 +84,8 @@ def test_the_fp32_curve_is_that_of_the_cpu(tied: bool, recompute: str) -> None:
 
 
 def test_gradients_are_those_of_the_cpu() -> None:
-    dataset, rows = random_dataset(ROWS, VOCAB, 200), np.arange(ROWS)
-    weights = np.full(ROWS, 1 / 500)
+    dataset, rows = dataset_of_rows(), np.arange(sizes().rows)
+    weights = np.full(len(rows), 1 / 500)
     (loss, ours), (wanted, expected) = (
         engine_on(device).gradients(dataset, rows, weights) for device in ("cuda:0", "cpu")
     )
@@ -100,10 +123,10 @@ def test_tuned_products_keep_the_curve_and_their_table_gives_its_bits(dtype: str
     if dtype == "bfloat16":
         options |= {"master_dtype": "split", "grad_dtype": "bfloat16", "optim_dtype": "bfloat16"}
     plain = steps(engine_on("cuda:0", **options), 5)
-    tuned, dataset = engine_on("cuda:0", **options), random_dataset(ROWS, VOCAB, 300)
+    tuned, dataset = engine_on("cuda:0", **options), dataset_of_rows()
     torch.use_deterministic_algorithms(True)
     try:
-        for rows in np.array_split(np.arange(ROWS), 3):
+        for rows in np.array_split(np.arange(sizes().rows), 3):
             tuned.tune_gemms(dataset, rows, np.full(len(rows), 1e-3))
         table = _C.tuned_gemms()
         assert len(json.loads(table)) >= 12
@@ -192,7 +215,7 @@ def test_checkpoints_pass_between_devices(tmp_path: Path) -> None:
 
 
 def test_logits_come_to_the_host() -> None:
-    ids, lengths = np.arange(40) % VOCAB, np.array([15, 25])
+    ids, lengths = np.arange(40) % sizes().vocab, np.array([15, 25])
     ours, expected = (engine_on(device).logits(ids, lengths) for device in ("cuda:0", "cpu"))
     assert ours.device.type == "cpu"
     assert ((ours - expected).norm() / expected.norm()).item() <= 1e-5

@@ -41,14 +41,17 @@ _RANGES = {
     **dict.fromkeys(
         (
             "learning_rate", "weight_decay", "adam_epsilon", "eval_delay", "save_patience",
-            "loss_spike_factor", "early_stopping_threshold",
+            "loss_spike_factor", "early_stopping_threshold", "sample_temperature",
         ),
         _NOT_NEGATIVE,
     ),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), _SHARE),
     **dict.fromkeys(("seed", "data_seed"), _SEED),
     **dict.fromkeys(
-        ("ddp_timeout", "dataloader_prefetch_factor", "early_stopping_patience"), _AT_LEAST_ONE
+        (
+            "ddp_timeout", "dataloader_prefetch_factor", "early_stopping_patience", "sample_max_new_tokens",
+        ),
+        _AT_LEAST_ONE,
     ),
     **dict.fromkeys(
         (

@@ -36,6 +36,10 @@ class LoadAfterTorch(importlib.abc.MetaPathFinder):
             execute(module)
             ctypes.CDLL(str(FOLDER / "libfake_device_ops.so")).fake_device_replace_ops()
             ctypes.CDLL(str(FOLDER / "libfake_device_kernels.so")).fake_device_add_kernels()
+            # Attention by ops that the CPU has, too: there is no cuDNN here, nor a fused kernel.
+            module.backends.cuda.enable_cudnn_sdp(False)
+            module.backends.cuda.enable_flash_sdp(False)
+            module.backends.cuda.enable_mem_efficient_sdp(False)
 
         spec.loader.exec_module = execute_and_replace  # type: ignore[method-assign]
         return spec

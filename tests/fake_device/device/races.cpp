@@ -24,6 +24,8 @@ Intervals& intervals() {
   return *only;
 }
 
+uint64_t races = 0;
+
 bool is_before(const Access& earlier, const Operation& later) {
   if (earlier.stream < 0) return true;
   const auto stream = static_cast<size_t>(earlier.stream);
@@ -37,6 +39,7 @@ void report_race(const Operation& operation, bool writes, const Access& earlier,
                            (writes ? " writes" : " reads") + " what stream " +
                            std::to_string(earlier.stream) + " " + *earlier.name +
                            (earlier_wrote ? " wrote" : " read");
+  ++races;
   if (++(*reported)[line] > 1) return;
   report_line("races", line + " (" + std::to_string(bytes) + " bytes)");
 }
@@ -109,3 +112,5 @@ void forget_accesses(const void* data, size_t bytes) {
 }
 
 }  // namespace fake_device
+
+EXPORTED uint64_t fake_device_races() { return fake_device::races; }

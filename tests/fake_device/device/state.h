@@ -100,11 +100,10 @@ void join(VectorClock& clock, const VectorClock& other);
 void check_for_races(const Operation& operation, const Ranges& ranges);
 void forget_accesses(const void* data, size_t bytes);
 
-// left_out.cpp: whether this call's place in the product is the one that FAKE_DEVICE_LEAVE_OUT
-// names.
+// left_out.cpp: whether this call's place in the product is the one that is left out.
 bool is_left_out(const char* call);
 
-// counts.cpp
+// reports.cpp
 void count_operation(const Operation& operation, const Ranges& ranges);
 // Appends a line to FAKE_DEVICE_REPORT/<file>.<pid>, or prints it if there is no such folder.
 void report_line(const char* file, const std::string& line);

@@ -21,6 +21,7 @@ constexpr int kMillisecondsToJoin = 120000;
 
 thread_local int group_depth = 0;
 thread_local std::vector<Request> group;
+int until_refused = 0;  // collectives, the refused one included; 0: none is refused
 
 void flush() {
   const std::vector<Request> requests = std::exchange(group, {});
@@ -45,6 +46,7 @@ void check_buffers(const Request& request) {
 
 ncclResult_t add(Transfer transfer, const void* send, void* recv, size_t count, ncclDataType_t type,
                  ncclRedOp_t op, int root, ncclComm* comm, cudaStream_t stream) {
+  if (until_refused && --until_refused == 0) return ncclSystemError;
   const Request request{{transfer, type, op, root, count}, send, recv, comm, stream};
   check_buffers(request);
   group.push_back(request);
@@ -193,6 +195,9 @@ NCCL_API ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, in
                                ncclComm_t comm, cudaStream_t stream) {
   return add(Transfer::kRecv, nullptr, recv, count, type, ncclSum, peer, comm, stream);
 }
+
+// The `number`th collective or message from now on fails; 0: none.
+NCCL_API void fake_device_refuse_collective(int number) { until_refused = number; }
 
 #define NOT_IMPLEMENTED(name, ...)                  \
   NCCL_API ncclResult_t name(__VA_ARGS__) {         \

@@ -1,0 +1,32 @@
+"""Options and strategies that the engines of the tests are made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastsft import _C
+
+Cases = dict[str, dict[str, Any]]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bfloat16": {"compute_dtype": "bfloat16"},
+    "float16": {"compute_dtype": "float16"},
+    "narrow": {
+        "compute_dtype": "bfloat16", "master_dtype": "split", "optim_dtype": "bfloat16",
+        "grad_dtype": "bfloat16",
+    },
+    "offload": {"compute_dtype": "bfloat16", "offload": True},
+    "recompute block": {"recompute": "block"},
+    "recompute none": {"recompute": "none"},
+    "adamw_8bit": {"optimizer": "adamw_8bit"},
+    "adafactor": {"optimizer": "adafactor"},
+    "sgd": {"optimizer": "sgd"},
+}  # fmt: skip
+STRATEGIES: Cases = {
+    f"{strategy} {name}": {
+        "family": "untied", "node_size": 2 if within_nodes else 0,
+        "options": {"strategy": strategy, **OPTIONS[name]},
+    }
+    for strategy, within_nodes in _C.strategies().items()
+    for name in ("plain", "bfloat16", "offload")
+}  # fmt: skip

@@ -1,0 +1,80 @@
+"""Play one case of interrupted_steps.py again and again, each time without the waits of one place.
+
+usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE SKIPPED
+
+SKIPPED: a JSON list of places that were left out already. Prints lines of JSON: {"place": ...} before a place
+is left out, and {"place": ..., "noticed": [...]} after it. A failing device ends the program.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fake_device.engine_steps import RANK, WORLD_SIZE, begin_rank, model_of, options_of
+from fake_device.interrupted_steps import DEVICE, play
+
+PLACE = re.compile(r"call ((?:wait|synchronize):[0-9a-f,]+)$", re.MULTILINE)
+EVERY = 14
+
+
+def tell(**line: Any) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def passed_places() -> set[str]:
+    """Return the waits that this process has passed."""
+    DEVICE.fake_device_write_counts()
+    counts = Path(os.environ["FAKE_DEVICE_REPORT"], f"counts.{os.getpid()}")
+    return set(PLACE.findall(counts.read_text()))
+
+
+def places_of_all_ranks() -> list[str]:
+    if WORLD_SIZE == 1:
+        return sorted(passed_places())
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"places {RANK}", json.dumps(sorted(passed_places())))
+    return sorted({place for rank in range(WORLD_SIZE) for place in json.loads(store.get(f"places {rank}"))})
+
+
+def main() -> None:
+    folder, case, skipped = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
+    device = begin_rank("cuda", folder)
+    model, options = model_of(case, folder), options_of(case, device)
+
+    def played(place: str) -> str:
+        """Return all results, as text: NaN is then equal to itself."""
+        DEVICE.fake_device_leave_out(place.encode())
+        result = json.dumps(play(model, options, EVERY))
+        DEVICE.fake_device_leave_out(b"")
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # new memory is filled with NaN
+        return result
+
+    expected = played("")
+    for place in places_of_all_ranks():
+        if place in skipped:
+            continue
+        tell(place=place)
+        races = DEVICE.fake_device_races()
+        try:
+            wrong = played(place) != expected
+        except Exception:
+            tell(place=place, noticed=["failure"])
+            os._exit(1)
+        raced = DEVICE.fake_device_races() > races
+        tell(place=place, noticed=["races"] * raced + ["values"] * wrong)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
