@@ -200,10 +200,12 @@ def top_kernels(options: argparse.Namespace, engine: Any, step: Any) -> list[dic
     """The kernels of one more step that take longest: name, calls, milliseconds, share of all kernels."""
     if not options.top_kernels:
         return []
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+    activities = torch.profiler.supported_activities()
+    with torch.profiler.profile(activities=list(activities)) as profiler:
         step()
         engine.take_results(all=True)
-        torch.cuda.synchronize()
+        if options.device != "cpu":
+            torch.cuda.synchronize(options.device)
     rows = sorted(profiler.key_averages(), key=lambda row: -row.self_device_time_total)
     total = sum(row.self_device_time_total for row in rows) or 1
     if not any(row.self_device_time_total for row in rows):

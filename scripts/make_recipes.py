@@ -16,7 +16,7 @@ from pathlib import Path
 from fastsft.cli.plan import open_setting, plan_of_full_rows, plan_parser
 from fastsft.planning.devices import usable_memory
 from fastsft.planning.gpus import Gpu, gpu_named
-from fastsft.planning.memory_plan import MemoryPlan
+from fastsft.planning.memory_plan import EngineSettings, MemoryPlan
 from fastsft.planning.plan_request import MemoryBudget
 
 ROOT = Path(__file__).parents[1]
@@ -116,7 +116,7 @@ class Plans:
     def __init__(self, model: Model, method: str) -> None:
         self._flags = {name: value.strip("[]") for name, value in model.flags(method).items()}
         self._config = CONFIGS / f"{model.config}.json"
-        self._opened: dict[str, tuple[argparse.Namespace, object, object]] = {}
+        self._opened: dict[str, tuple[argparse.Namespace, EngineSettings]] = {}
 
     def words(self, name: str) -> list[str]:
         """Return the arguments of `fastsft plan` for a card, which a T4 has with --fp16."""
@@ -132,11 +132,11 @@ class Plans:
         words, gpu = self.words(name), card(name)
         if words[2] not in self._opened:
             args = plan_parser().parse_args([*words, "--device", "cuda"])
-            self._opened[words[2]] = (args, *open_setting(args))
-        args, model, setting = self._opened[words[2]]
+            self._opened[words[2]] = args, open_setting(args)[1]
+        args, setting = self._opened[words[2]]
         room = MemoryBudget(usable_memory("cuda", gpu.memory))
         try:
-            return plan_of_full_rows(args, model, replace(setting, gpu=gpu), room)
+            return plan_of_full_rows(args, replace(setting, gpu=gpu), room)
         except ValueError:
             return None
 

@@ -1089,6 +1089,11 @@ class Batch:
     A micro-batch without padding, on the device: conversations end to end.
     """
     @property
+    def boundaries(self) -> list[int]:
+        """
+        cu_seqlens on the host, as a list
+        """
+    @property
     def cu_seqlens(self) -> torch.Tensor:
         """
         [conversations + 1] int32

@@ -12,6 +12,7 @@ from fastchat.train.train import ModelArguments as TheirModelArguments
 from fastchat.train.train import TrainingArguments as TheirTrainingArguments
 
 from fastsft.arguments import DataArguments, ModelArguments, TrainingArguments
+from fastsft.arguments.parsing.foreign_flags import about_foreign
 from fastsft.arguments.parsing.parser import DataclassParser
 
 OURS = (ModelArguments, DataArguments, TrainingArguments)
@@ -70,7 +71,9 @@ def outcome(parser, words):
 def spelled(rng, option):
     kind = rng.random()
     if kind < 0.15:
-        return option[: max(4, rng.randrange(len(option)))]
+        short = option[: max(4, rng.randrange(len(option)))]
+        # fastsft reads no flag of another trainer as the beginning of its own
+        return option if about_foreign(short[2:].replace("-", "_")) else short
     if kind < 0.2:
         return option + "x"
     return option.replace("_", "-") if kind < 0.35 else option

@@ -109,6 +109,7 @@ IN_ONE_CALL = (
 )
 
 
+@pytest.mark.variants(".count(")
 @pytest.mark.parametrize("payload", IN_ONE_CALL)
 def test_one_call_takes_no_longer(payload: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's timer waits for the end of a call: the process is ended once it has computed too long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,8 +25,10 @@ from golden_text import (
 from releases import of_release_4
 
 PAD = 0
+rows_of, records_of = cache(read_rows), cache(read_records)  # to be read only
 
 
+@cache
 def load(mode: str) -> Any:
     return Tokenizer.from_pretrained(GOLDEN / "tokenizers" / mode).native
 
@@ -58,8 +61,8 @@ def test_data_files(name: str, length: int, mode: str) -> None:
 @pytest.mark.parametrize("length", [64, 512])
 @pytest.mark.parametrize("number", range(63))
 def test_edge_cases(number: int, length: int, mode: str) -> None:
-    golden = read_rows("labels_full", f"edge_cases.{mode}.{length}")[number]
-    record = read_records("edge_cases")[number]
+    golden = rows_of("labels_full", f"edge_cases.{mode}.{length}")[number]
+    record = records_of("edge_cases")[number]
     labelled = _C.label_text(json.dumps([record]), make_labeller(load(mode), length, PAD))
     if "error" in golden:
         assert [fault.kind for fault in labelled.faults] == [golden["error"]]

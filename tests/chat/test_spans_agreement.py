@@ -68,7 +68,7 @@ def test_data_files(name: str, length: int, mode: str) -> None:
         assert report.entries["no_reply_left"].actions == {"excluded": len(unlabelled)}
 
 
-@pytest.mark.covering
+@pytest.mark.variants("512-llama2_nonlegacy")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("length", [64, 512])
 def test_edge_cases(length: int, mode: str) -> None:

@@ -236,7 +236,7 @@ def test_two_models_by_tensor(sound: Path, tmp_path: Path, capsys, monkeypatch) 
     assert cli.main(["verify", str(other), "--against", str(other)]) == 0  # not a number is itself
 
 
-@pytest.mark.parametrize("words", [["nowhere"], [".", "--against", "nowhere"], [__file__]])
+@pytest.mark.parametrize("words", [["./nowhere"], [".", "--against", "./nowhere"], [__file__]])
 def test_what_is_no_directory(words: list[str], capsys) -> None:
     assert cli.main(["verify", *words]) == 2
     error = capsys.readouterr().err

@@ -24,9 +24,11 @@ RECORDS = [{"id": str(i), "conversations": human_gpt(f"question {i}", f"answer {
 def load(records: list[Any], tmp_path: Path, share: float, **more: Any) -> dict[str, Any]:
     path = tmp_path / "data.json"
     path.write_text(json.dumps(records))
-    given = {"eval_data_path": None, "lazy_preprocess": False, "data_cache": "none", **more}
-    args = SimpleNamespace(data_path=str(path), eval_split=share, mask_policy="fastchat", **given)
-    return make_supervised_data_module(TOKENIZER, args)
+    given = {
+        "eval_data_path": None, "lazy_preprocess": False, "data_cache": "none", "mask_policy": "fastchat",
+        **more, "data_path": str(path), "eval_split": share,
+    }  # fmt: skip
+    return make_supervised_data_module(TOKENIZER, SimpleNamespace(**given))
 
 
 def texts(dataset: Any) -> list[bytes]:
@@ -91,21 +93,30 @@ def test_rows_keep_their_order_labels_and_items(tmp_path: Path) -> None:
     [
         (1.5, {}, r"expected a fraction below 1 or a number .*, got 1.5; 1.5 % is 0.015"),
         (-0.1, {}, r"expected a fraction below 1 or a number of conversations \(0 is off\), got -0.1"),
+        ("0.1", {}, "expected a number .*, got '0.1'"),
+        (None, {}, "expected a number .*, got None"),
+        (True, {}, "expected a number .*, got True"),
         (float("nan"), {}, "got nan"),
         (float("inf"), {}, "got inf"),
         (57, {}, "expected fewer than the 57 conversations with learned tokens of .*data.json"),
         (0.999, {}, "expected fewer than the 57 conversations"),
         (0.1, {"eval_data_path": "other.json"}, "--eval_data_path other.json names other data; leave one"),
-        (0.1, {"mask_policy": "spans", "template": "vicuna_v1.1", "train_turns": "each"}, "name a file with"),
     ],
 )
-def test_refusals(share: float, more: dict[str, Any], expected: str, tmp_path: Path) -> None:
+def test_refusals(share: Any, more: dict[str, Any], expected: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"--eval_split.*{expected}"):
-        if "mask_policy" in more:
-            (tmp_path / "data.json").write_text(json.dumps(RECORDS))
-            args = DataArguments(data_path=str(tmp_path / "data.json"), eval_split=share, **more)
-            make_supervised_data_module(TOKENIZER, args)
         load(RECORDS, tmp_path, share, **more)
+
+
+@pytest.mark.parametrize("flags", [{"overlong": "split"}, {"mask_policy": "spans", "train_turns": "each"}])
+def test_a_conversation_in_several_rows_is_not_divided(flags: dict[str, str], tmp_path: Path) -> None:
+    turns = [turn for i in range(8) for turn in human_gpt(f"question {i} {'word ' * 30}", f"answer {i}")]
+    args = {**vars(DataArguments()), "template": "vicuna_v1.1"} if "train_turns" in flags else {}
+    flags = {**args, "data_cache": "none", **flags}
+    with pytest.raises(ValueError, match=r"expected a row for each conversation .* name a file with"):
+        load([*RECORDS, {"conversations": turns}], tmp_path, 0.1, **flags)
+    sets = load(RECORDS, tmp_path, 0.1, **flags)  # each has one row
+    assert len(sets["eval_dataset"]) == 6
 
 
 def test_copies_of_one_conversation_cannot_be_divided(tmp_path: Path) -> None:

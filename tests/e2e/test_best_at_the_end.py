@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from saved_runs import copy, same
-from small_model import DATA
 from tiny_models import weights_of
 from warm_ranks import WarmRanks
 
@@ -19,7 +18,7 @@ from warm_ranks import WarmRanks
 def best(short: dict[str, Any]) -> dict[str, Any]:
     """A run of 6 steps whose best evaluation is the one of step 3."""
     return {
-        **short, "eval_data_path": "data/first48.json", "eval_strategy": "steps", "eval_steps": 3,
+        **short, "eval_data_path": short["data_path"], "eval_strategy": "steps", "eval_steps": 3,
         "load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True,
         "plot_loss": False,
     }  # fmt: skip
@@ -126,8 +125,9 @@ def test_the_best_checkpoint_among_those_put_aside(
 def test_other_data_to_evaluate_on_are_told(warm: WarmRanks, best: dict[str, Any], tmp_path: Path) -> None:
     warm.start(best, tmp_path / "out").finish()
     other = tmp_path / "other.json"
-    other.write_text(json.dumps(json.loads(DATA.read_text())[:20]))
-    for number, (path, is_told) in enumerate(((other, True), (DATA, False))):
+    data = Path(best["data_path"])
+    other.write_text(json.dumps(json.loads(data.read_text())[:20]))
+    for number, (path, is_told) in enumerate(((other, True), (data, False))):
         flags = {**best, "eval_data_path": path, "num_train_epochs": 2}
         output = copy(tmp_path / "out", tmp_path / str(number), 3, 6)
         run = warm.start(flags, output)

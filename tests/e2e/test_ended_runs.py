@@ -44,7 +44,7 @@ def test_an_output_directory_is_no_checkpoint(warm: WarmRanks, short: dict[str, 
 def test_data_to_evaluate_on_that_nothing_asks_for(
     warm: WarmRanks, short: dict[str, Any], tmp_path: Path
 ) -> None:
-    flags = {**short, "max_steps": 1, "save_strategy": "no", "eval_data_path": "data/first48.json"}
+    flags = {**short, "max_steps": 1, "save_strategy": "no", "eval_data_path": short["data_path"]}
     run = warm.start(flags, tmp_path / "out")
     run.finish()
     assert "there is data to evaluate on, and nothing evaluates on it" in run.all_text()

@@ -23,7 +23,7 @@ def test_results_are_those_of_the_model(
     warm: WarmRanks, short: dict[str, Any], tmp_path: Path, extended: bool
 ) -> None:
     output = tmp_path / "out"
-    flags = {**short, "eval_data_path": "data/first48.json", "eval_strategy": "epoch", "plot_loss": False}
+    flags = {**short, "eval_data_path": short["data_path"], "eval_strategy": "epoch", "plot_loss": False}
     if extended:
         warm.start(flags, output).finish()
     flags = {**flags, "num_train_epochs": 2}

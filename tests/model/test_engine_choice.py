@@ -16,7 +16,7 @@ from fastsft.lora.attach import open_model as open_with_adapters
 from fastsft.model.context_length import check_switch_length, extend_positions, switch_length
 from fastsft.model.engine_choice import as_model, open_model
 from fastsft.model.generation import ChatModel
-from fastsft.model.model_config import DEFAULT_MODEL
+from fastsft.runtime.hub_models import DEFAULT_MODEL
 
 SIZES = {
     "vocab_size": 32000, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,

@@ -125,7 +125,8 @@ def test_the_name_of_the_implementation_is_the_models_own(implementation: str) -
     model = _ByImplementation(GraniteConfig(**SIZES, attn_implementation=implementation)).eval()
     ids, lengths = torch.randint(3, 96, (1, 12)), [5, 7]
     positions = torch.cat([torch.arange(each) for each in lengths])[None]
-    row = PackedBatch(ids, torch.ones_like(ids), positions, torch.arange(12), lengths, True)
+    ends = torch.tensor([0, 5, 12], dtype=torch.int32)
+    row = PackedBatch(ids, torch.ones_like(ids), positions, torch.arange(12), lengths, ends, True)
     with torch.no_grad():
         expected = torch.cat([model(input_ids=part).logits for part in ids.split(lengths, dim=1)], dim=1)
         with packed(model, row):

@@ -61,7 +61,8 @@ def as_flags(offer: str) -> list[str]:
         f"vicuna-7b --memory 14GiB --bf16 {LORA}", f"vicuna-13b --memory 10GiB --bf16 {LORA} --q_lora",
         "vicuna-7b --gpu 5090 --bf16 --world_size 2 --fsdp shard_grad_op",
         "llama-3.2-1b --gpu 3090 --bf16 --micro_batch_tokens 16384",
-        "llama-3.2-1b --device cpu --memory 12GiB", "generic --gpu 4090 --model_max_length 1024",
+        "llama-3.2-1b --device cpu --memory 12GiB",
+        "llama-3.2-1b --gpu T4", "llama-3.2-1b --gpu T4 --fp16", "generic --gpu 4090 --model_max_length 1024",
     ],
 )  # fmt: skip
 def test_each_offer_fits(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fastsft.ranks import rendezvous
+from fastsft.ranks import rendezvous, store
 from fastsft.ranks.rendezvous import Claim
 from fastsft.ranks.store import HeldPort, loopback_store
 from forked_programs import Program, Programs
@@ -129,10 +129,11 @@ def test_a_refused_process_of_another_run_ends_nobody(ranks: Ranks, name: str) -
 
 def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's client would wait for its answer without a limit."""
-    monkeypatch.setattr(rendezvous, "_LIMIT_S", 0.5)
+    monkeypatch.setattr(store, "_LIMIT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
-        teller = threading.Thread(target=rendezvous.tell_waiting_ranks, args=("why", "m", place), daemon=True)
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+        teller = threading.Thread(target=store.tell_waiting_ranks, args=("why", "m"), daemon=True)
         teller.start()
         teller.join(LIMIT_S)
         assert not teller.is_alive()

@@ -146,7 +146,7 @@ def test_changed_arguments_are_a_command_line():
     changed = changed_arguments(args)
     assert changed["bf16"] is True and changed["seed"] == 7 and "weight_decay" not in changed
     assert argument_words({"fsdp": ["full_shard", "auto_wrap"], "lr_scheduler_kwargs": {"a": 1}}) == [
-        "--fsdp full_shard auto_wrap", "--lr_scheduler_kwargs '{\"a\": 1}'",
+        "--fsdp 'full_shard auto_wrap'", "--lr_scheduler_kwargs '{\"a\": 1}'",
     ]  # fmt: skip
     assert argument_words({"logging_steps": 1.0, "learning_rate": 2e-5}) == [
         "--logging_steps 1", "--learning_rate 2e-05",
@@ -159,7 +159,7 @@ def test_changed_arguments_are_a_command_line():
         ["--report_to", "mlflow", "tensorboard"],
         ["--report_to", "tensorboard,mlflow", "--seed", "42"],
         ["--fsdp", "full_shard auto_wrap", "--bf16"],
-        ["--fsdp", "full_shard", "auto_wrap", "--max_grad_norm", "0", "--warmup_ratio", "0.03"],
+        ["--fsdp", "shard_grad_op", "--max_grad_norm", "0", "--warmup_ratio", "0.03"],
         ["--lora", "--lora_target_modules", "q_proj", "v_proj", "--lora_modules_to_save", "lm head"],
         ["--lr_scheduler_kwargs", '{"min_lr": 1e-6}', "--lr_scheduler_type", "cosine_with_min_lr"],
     ],

@@ -462,11 +462,12 @@ def test_an_unknown_tracker_among_several_is_named(monkeypatch):
     assert TrainingArguments(output_dir="o", report_to="none").report_to == []
 
 
-def test_transformers_reads_one_word_as_before(tmp_path, monkeypatch):
+@pytest.mark.parametrize("words", [["tensorboard,mlflow"], ["tensorboard", "mlflow"], ["tensorboard mlflow"]])
+def test_the_parser_of_transformers_takes_several_too(words, tmp_path, monkeypatch):
     installed(monkeypatch)
-    words = ["--output_dir", str(tmp_path), "--report_to", "tensorboard,mlflow"]
-    (args,) = transformers.HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(words)
-    assert args.report_to == ["tensorboard", "mlflow"]
+    line = ["--output_dir", str(tmp_path), "--report_to", *words, "--seed", "3"]
+    (args,) = transformers.HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(line)
+    assert (args.report_to, args.seed) == (["tensorboard", "mlflow"], 3)
 
 
 class Broken(Tracker):

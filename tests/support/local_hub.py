@@ -1,4 +1,4 @@
-"""A hub of data sets on this machine, to which the real client of huggingface_hub talks."""
+"""A hub of data sets and models on this machine, to which the real client of huggingface_hub talks."""
 
 from __future__ import annotations
 
@@ -102,8 +102,9 @@ def local_hub() -> Iterator[LocalHub]:
 
 def _found(hub: LocalHub, path: str) -> tuple[dict[str, str], bytes] | str:
     """Headers and body, or the error code of the hub."""
-    is_list = path.startswith("/api/datasets/")
-    owner, name, kind, rest = (path.split("/datasets/")[1] + "///").split("/", 3)
+    is_list = path.startswith("/api/")
+    address = path.removeprefix("/api").lstrip("/").removeprefix("datasets/").removeprefix("models/")
+    owner, name, kind, rest = (address + "///").split("/", 3)
     if f"{owner}/{name}" in hub.gated:
         return "GatedRepo"
     revisions = hub.repositories.get(f"{owner}/{name}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsft.model.alterations.check import check_patches
 from fastsft.originals.trainer_patches import check_patched_functions
+from fastsft.runtime.versions import library_major
 
 
 def read_sources() -> None:
@@ -25,3 +26,4 @@ def _read(*imported: bool) -> None:
     arguments: Any = SimpleNamespace(label_smoothing_factor=0.1, lr_scheduler_type="linear", _source=None)
     check_patched_functions(arguments, "a rank", training=True, has_collator=False)
     check_patches("llama", "a rank")
+    library_major()

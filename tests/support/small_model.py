@@ -17,6 +17,15 @@ PIECES = 601  # which no number of ranks divides
 DATA = GOLDEN / "trainer" / "data" / "first48.json"
 
 
+def write_small_data(path: Path) -> Path:
+    """The conversations of DATA with texts of at most 60 characters: a step takes a quarter of the time."""
+    records = json.loads(DATA.read_text())
+    for turn in (turn for record in records for turn in record["conversations"]):
+        turn["value"] = turn["value"][:60]
+    path.write_text(json.dumps(records))
+    return path
+
+
 def write_small_model(directory: Path) -> Path:
     """The form of the recorded `model_untied` with a small vocabulary; equal in every call."""
     records = json.loads(DATA.read_text())

@@ -80,7 +80,7 @@ def test_the_count_survives_a_resume(
     run = trainer(tmp_path, curve[killed_after:], max_steps=6, **options(3, **more))
     run.train(resume_from_checkpoint=True)
     assert run.state.global_step == 5 and run.state.best_metric == 4.0
-    assert capsys.readouterr().out.count("in a row that is not better than 4.0: stopping") == 1
+    assert capsys.readouterr().out.count("in a row that is not better than 4: stopping") == 1
     entry = run.state.stateful_callbacks["EarlyStoppingCallback"]
     assert entry["attributes"] == {"early_stopping_patience_counter": 3}
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from fastsft.weight_sync import groups as groups_of_sync
-from fastsft.weight_sync.groups import Transport, keep_until_done, release_done
+from fastsft.weight_sync import held_operations
+from fastsft.weight_sync.groups import Transport
+from fastsft.weight_sync.held_operations import keep_until_done, release_done
 
 
 class Work:
@@ -45,7 +46,7 @@ def test_they_are_let_go_when_all_operations_of_a_transfer_are_over(state: str) 
 
 
 def test_what_is_never_over_is_held_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups_of_sync, "_HELD_SLACK_S", 0.0)
+    monkeypatch.setattr(held_operations, "_HELD_SLACK_S", 0.0)
     tensor = torch.zeros(3)
     alive = weakref.ref(tensor)
     keep_until_done(Work(), [(Work(), (tensor,))], 0.2)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fastsft.weight_sync import WeightReceiver, fsdp_sync_weight_nccl, sync_plan
-from fastsft.weight_sync.groups import release_done
+from fastsft.weight_sync.held_operations import release_done
 from fastsft.weight_sync.tensor_stream import TensorStream
 from weight_sync_parts.modules import make_engine
 from weight_sync_parts.receivers import Loaded, in_threads, join, make_groups, start

@@ -119,6 +119,8 @@ def check_share(max_dropped: float) -> None:
 
 def check_eval_split(share: float, eval_data_path: str | None) -> None:
     """Raise ValueError unless --eval_split is 0, or a fraction or count without --eval_data_path."""
+    if not isinstance(share, int | float) or isinstance(share, bool):
+        raise ValueError(f"--eval_split: expected a number (0 is off), got {share!r}")
     if not 0 <= share < math.inf or (share > 1 and share != int(share)):
         percent = f"; {share:g} % is {share / 100:g}" if 1 < share < 100 else ""
         raise ValueError(

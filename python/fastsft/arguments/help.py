@@ -46,7 +46,7 @@ COMMON = {
     "max_grad_norm neftune_noise_alpha bf16 seed config",
     "lora": "lora lora_r lora_alpha lora_target_modules lora_weight_path save_merged",
     "evaluation": "eval_split eval_strategy eval_steps per_device_eval_batch_size load_best_model_at_end "
-    "early_stopping_patience",
+    "early_stopping_patience sample_prompts",
     "saving": "save_strategy save_steps save_total_limit save_dtype max_shard_size resume_from_checkpoint "
     "no_resume",
     "memory": "fsdp deepspeed recompute micro_batch_tokens optim_dtype use_cpu",

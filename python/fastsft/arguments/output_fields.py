@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastsft.arguments.for_transformers import LogLevel
-from fastsft.arguments.support import ignored, rejected, supported
+from fastsft.arguments.support import ignored, rejected, several_words, supported
 from fastsft.arguments.training_fields import Interval, SaveInterval
 
 _TRACKIO = "there is no Trackio reporting"
@@ -28,8 +28,12 @@ class ReportArguments:
         "only a step that is skipped has one: others stop the run",
     )
     disable_tqdm: bool | None = supported(None, "plain lines instead of a bar")
-    report_to: list[str] | str | None = supported(
-        None, "trackers: none, tensorboard, wandb, mlflow, several of them, or all installed", "default: none"
+    report_to: list[str] | str | None = several_words(
+        supported(
+            None,
+            "trackers: none, tensorboard, wandb, mlflow, several of them, or all installed",
+            "default: none",
+        )
     )
     run_name: str | None = supported(None, "name of the run at wandb and mlflow")
     logging_dir: str | None = supported(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastsft.arguments.parsing.options import FieldAction
+from fastsft.arguments.parsing.options import FieldAction, WordsAction
 from fastsft.arguments.values import check_choice, checked_value, without_enums
 from fastsft.runtime.messages import warn_once
 
@@ -67,6 +67,15 @@ def supported(default: T, text: str, remark: str = "") -> T:
     text: help text. remark: limits, for the argument table.
     """
     return _field(default, ArgSupport(text, remark=remark))
+
+
+def several_words(declared: T) -> T:
+    """Let the flag of a field `list[str] | str | None` take several words; HfArgumentParser follows, too."""
+    assert isinstance(declared, dataclasses.Field)
+    metadata = {**declared.metadata, "action": WordsAction, "nargs": "+"}
+    default: Any = declared.default
+    made: T = dataclasses.field(default=default, metadata=metadata)
+    return made
 
 
 def ignored(

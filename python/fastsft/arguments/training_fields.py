@@ -182,6 +182,12 @@ class EvaluationArguments:
     early_stopping_threshold: float = supported(
         0.0, "least difference to the best metric that counts as better"
     )
+    sample_prompts: str | None = supported(
+        None,
+        "show replies at every evaluation: to a file of prompts, or to the first N evaluation conversations",
+    )
+    sample_max_new_tokens: int = supported(64, "most tokens of such a reply")
+    sample_temperature: float = supported(0.0, "0 takes the most likely token; above, replies are drawn")
     eval_loss: Literal["baseline", "exact"] = supported(
         "baseline", "mean over samples of their batches' losses, as in transformers, or over all tokens"
     )

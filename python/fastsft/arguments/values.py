@@ -41,14 +41,17 @@ _RANGES = {
     **dict.fromkeys(
         (
             "learning_rate", "weight_decay", "adam_epsilon", "eval_delay", "save_patience",
-            "loss_spike_factor", "early_stopping_threshold",
+            "loss_spike_factor", "early_stopping_threshold", "sample_temperature",
         ),
         _NOT_NEGATIVE,
     ),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), _SHARE),
     **dict.fromkeys(("seed", "data_seed"), _SEED),
     **dict.fromkeys(
-        ("ddp_timeout", "dataloader_prefetch_factor", "early_stopping_patience"), _AT_LEAST_ONE
+        (
+            "ddp_timeout", "dataloader_prefetch_factor", "early_stopping_patience", "sample_max_new_tokens",
+        ),
+        _AT_LEAST_ONE,
     ),
     **dict.fromkeys(
         (
@@ -141,10 +144,16 @@ _TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number"}
 
 
 @cache
+def type_hints(declared: type) -> dict[str, Any]:
+    """Return the types of a class's fields. Evaluating the annotations takes most of a parser's time."""
+    return get_type_hints(declared)
+
+
+@cache
 def _scalar_types(declared: type) -> dict[str, tuple[type, bool]]:
     """Return (type, whether None is allowed) for each field of type bool, int or float, perhaps with None."""
     types_of: dict[str, tuple[type, bool]] = {}
-    for name, hint in get_type_hints(declared).items():
+    for name, hint in type_hints(declared).items():
         members = [member for member in union_members(hint) if member is not type(None)]
         if len(members) == 1 and members[0] in _CONVERSIONS:
             types_of[name] = members[0], hint is not members[0] or hint is bool
@@ -155,7 +164,7 @@ def _scalar_types(declared: type) -> dict[str, tuple[type, bool]]:
 def _choices(declared: type) -> dict[str, tuple[object, ...]]:
     return {
         name: get_args(member)
-        for name, hint in get_type_hints(declared).items()
+        for name, hint in type_hints(declared).items()
         for member in union_members(hint)
         if get_origin(member) is Literal
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser
+from fastsft.cli.places import model_place
 from fastsft.cli.trust import add_trust
 from fastsft.lora.merge import open_chat_model
 from fastsft.runtime.terminal import fitted, visible
@@ -32,8 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         started = time.perf_counter()
         model = open_chat_model(
-            args.model, args.base_model_path, template=args.template, device=args.device, dtype=args.dtype,
-            trust_remote_code=args.trust_remote_code,
+            model_place(args.model), args.base_model_path, template=args.template, device=args.device,
+            dtype=args.dtype, trust_remote_code=args.trust_remote_code,
         )  # fmt: skip
     except (ValueError, OSError, RuntimeError) as error:
         print(fitted(visible(f"error: {error}"), sys.stderr), file=sys.stderr)
@@ -60,7 +61,9 @@ def _silence_libraries() -> None:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(prog="fastsft chat", description=__doc__, epilog=_HELP)
-    parser.add_argument("model", metavar="DIR", help="a model directory, a LoRA adapter or a checkpoint")
+    parser.add_argument(
+        "model", metavar="DIR", help="a model directory, a LoRA adapter, a checkpoint or a hub name"
+    )
     parser.add_argument(
         "--base-model-path", help="of an adapter; default: the model that adapter_config.json names"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.cli.places import model_place
 from fastsft.cli.trust import add_trust
 from fastsft.data.chat.template_saving import OllamaTemplate, ollama_template
 from fastsft.lora.merge import merge_adapter
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         size = parse_size(args.max_shard_size)
         made = convert_model(
-            args.source, args.target, args.dtype, size, trust_remote_code=args.trust_remote_code
+            model_place(args.source), args.target, args.dtype, size, trust_remote_code=args.trust_remote_code
         )
     except (ValueError, OSError, _C.FileError) as error:
         print_error("convert", error)
@@ -47,7 +48,11 @@ def merge(arguments: Sequence[str]) -> int:
     try:
         size = parse_size(args.max_shard_size)
         made = merge_adapter(
-            args.adapter, args.target, args.base_model_path, dtype=args.dtype, max_shard_size=size
+            model_place(args.adapter),
+            args.target,
+            args.base_model_path,
+            dtype=args.dtype,
+            max_shard_size=size,
         )
     except (ValueError, OSError, _C.FileError) as error:
         print_error("merge", error)
@@ -69,7 +74,7 @@ def _parse_convert(arguments: Sequence[str]) -> argparse.Namespace:
         description=_CONVERT,
         epilog="One tensor is in memory at a time. OUT appears whole or not at all; nothing is overwritten.",
     )
-    parser.add_argument("source", metavar="IN", type=Path, help="a model directory, or output/checkpoint-N")
+    parser.add_argument("source", metavar="IN", help="a model directory, output/checkpoint-N, or a hub name")
     parser.add_argument("target", metavar="OUT", type=Path, help="a directory that is not there yet")
     _add_weight_flags(parser, "of the tensors, rounded to nearest even; default: as they are stored")
     add_trust(parser)
@@ -84,9 +89,9 @@ def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
         epilog="W + scale B A is summed in float32 and rounded once; one tensor of the base is in memory at "
         "a time. OUT appears whole or not at all; nothing is overwritten.",
     )
-    parser.add_argument("places", metavar="ADAPTER OUT", nargs="*", type=Path, help="the two directories")
-    parser.add_argument("--lora-path", type=Path, help="the adapter's directory, as peft or fastsft saved it")
-    parser.add_argument("--target-model-path", type=Path, help="a directory that is not there yet")
+    parser.add_argument("places", metavar="ADAPTER OUT", nargs="*", help="the two directories")
+    parser.add_argument("--lora-path", help="the adapter's directory, as peft or fastsft saved it")
+    parser.add_argument("--target-model-path", help="a directory that is not there yet")
     parser.add_argument("--base-model-path", help="default: the model that adapter_config.json names")
     _add_weight_flags(
         parser, "of the tensors; default: as the base model's are stored (FastChat's apply_lora: float16)"
@@ -98,7 +103,7 @@ def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
     paths = args.places or [path for path in named if path is not None]
     if len(paths) != 2:
         parser.error("expected two directories, ADAPTER and OUT")
-    args.adapter, args.target = paths
+    args.adapter, args.target = paths[0], Path(paths[1])
     return args
 
 
@@ -112,8 +117,10 @@ def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:
 def export(arguments: Sequence[str]) -> int:
     """Run `fastsft export`; return an exit status as `main` does."""
     args = _parse_export(arguments)
-    out = args.directory / "Modelfile" if args.output is None else args.output
     try:
+        given, args.directory = Path(args.directory), model_place(args.directory)
+        folder = args.directory if given.expanduser() == args.directory else Path()  # not the hub's cache
+        out = folder / "Modelfile" if args.output is None else args.output
         if not (args.directory / "config.json").is_file():
             raise ValueError(
                 f"{args.directory}: expected a model directory, found no config.json"
@@ -154,7 +161,9 @@ def _parse_export(arguments: Sequence[str]) -> argparse.Namespace:
         epilog="The template writes what the model read before each reply in training.",
     )
     parser.add_argument("format", choices=["ollama"])
-    parser.add_argument("directory", metavar="DIR", type=Path, help="a trained model directory")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: DIR/Modelfile")
+    parser.add_argument("directory", metavar="DIR", help="a trained model directory, or a hub name")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="default: DIR/Modelfile, or here for a hub model"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE where it exists")
     return parser.parse_args(arguments)

@@ -37,6 +37,8 @@ COMMANDS = {
     ),
     "merge": ("fastsft.cli.convert.merge", "a LoRA adapter into its base model: a new model directory"),
     "export": ("fastsft.cli.convert.export", "export ollama DIR: a Modelfile for a trained model"),
+    "help": ("fastsft.cli.main.print_help", "help COMMAND: the same as fastsft COMMAND --help"),
+    "version": ("fastsft.cli.main.print_version", "the installed version"),
     "path": (
         "fastsft.cli.main.print_path",
         "the file of train, train_mem or train_xformers, for torchrun FILE",
@@ -83,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = "\n".join(f"  {name:<8} {text}" for name, (_, text) in COMMANDS.items())
     parser = CommandParser(
         prog="fastsft",
-        description="Fine-tunes chat models. fastsft <command> --help says more.",
+        description="Fine-tunes chat models. fastsft help <command>, or fastsft <command> --help, says more.",
         epilog=f"commands:\n{listing}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -108,6 +110,19 @@ def print_path(arguments: Sequence[str]) -> int:
     parser.add_argument("name", choices=MODULES, metavar="NAME", help=", ".join(MODULES))
     name = parser.parse_args(arguments).name
     print(Path(fastsft.__file__).with_name(f"{name}.py").absolute())
+    return 0
+
+
+def print_help(arguments: Sequence[str]) -> int:
+    """Print the help of the command that `arguments` names, or the list of commands."""
+    name = [word for word in arguments if not word.startswith("-")][:1]
+    return main([*name, "--help"])
+
+
+def print_version(arguments: Sequence[str]) -> int:
+    """Print the installed version."""
+    CommandParser(prog="fastsft version", description="The installed version.").parse_args(arguments)
+    print(f"fastsft {version()}")
     return 0
 
 

@@ -33,6 +33,7 @@ from fastsft.model.model_config import config_directory, model_config
 from fastsft.planning.devices import available_host_memory, size_text, usable_memory
 from fastsft.planning.gpus import GPUS, Gpu, build_note, gpu_named, named_memory
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan
+from fastsft.planning.offers import Methods
 from fastsft.planning.plan_choice import choose_plan
 from fastsft.planning.plan_request import USEFUL_TOKENS, MemoryBudget, PlanRequest
 from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         model, setting = open_setting(args)
         room = _room(args, setting.device)
-        plan = plan_of_full_rows(args, model, setting, room)
+        plan = plan_of_full_rows(args, setting, room, lighter_methods(model, setting))
     except ValueError as error:
         print(f"fastsft plan: {error}", file=sys.stderr)
         return 1
@@ -160,9 +161,12 @@ def _print_plan(plan: MemoryPlan, room: MemoryBudget, args: argparse.Namespace) 
 
 
 def plan_of_full_rows(
-    args: argparse.Namespace, model: CausalLM, setting: EngineSettings, room: MemoryBudget
+    args: argparse.Namespace, setting: EngineSettings, room: MemoryBudget, methods: Methods = ()
 ) -> MemoryPlan:
-    """Return the plan of a run whose rows have --model_max_length tokens. ValueError if none fits."""
+    """Return the plan of a run whose rows have --model_max_length tokens. ValueError if none fits.
+
+    methods: other training methods that the error may offer.
+    """
     wish = PlanRequest(
         args.recompute, args.micro_batch_tokens, args.model_max_length,
         USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
@@ -174,7 +178,7 @@ def plan_of_full_rows(
             max(budget, args.model_max_length), args.model_max_length, args.micro_batches
         ),
         room,
-        lighter_methods(model, setting),
+        methods,
     )
 
 

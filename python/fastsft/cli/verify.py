@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.cli.places import model_place
 from fastsft.cli.trust import add_trust
 from fastsft.doctor.check import FAILED, ExaminedDirectory, Result, count_text, examined, result_text
 from fastsft.doctor.verification import contents, files, library
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     """
     args = parse(arguments)
     try:
+        args.directory = model_place(args.directory)
+        args.against = model_place(args.against) if args.against is not None else None
         for folder in filter(None, [args.directory, args.against]):
             if not folder.is_dir():
                 raise ValueError(f"{folder}: expected a model directory or a checkpoint, got {_kind(folder)}")
@@ -63,11 +66,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         epilog="Every byte is read, in blocks. Nothing is written.",
     )
     parser.add_argument(
-        "directory", metavar="DIR", type=Path, help="a model, a LoRA adapter, or output/checkpoint-N"
+        "directory", metavar="DIR", help="a model, a LoRA adapter, output/checkpoint-N, or a hub name"
     )
-    parser.add_argument(
-        "--against", metavar="DIR", type=Path, help="compare the tensors with those of this one"
-    )
+    parser.add_argument("--against", metavar="DIR", help="compare the tensors with those of this one")
     add_trust(parser)
     return parser.parse_args(arguments)
 

@@ -16,7 +16,7 @@ from fastsft.arguments.support import default_of
 from fastsft.data.chat.labelling import EACH, LabelSettings
 from fastsft.data.chat.mask_policy import resolve_script_policy
 from fastsft.data.conversation_labels import label_conversation_file
-from fastsft.data.eval_split import DEFAULT_SEED, split_line, split_rows
+from fastsft.data.eval_split import DEFAULT_SEED, SEED_NAME, split_line, split_rows
 from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
 from fastsft.data.label_report import check_dropped, format_lines, result_lines, shared_line
@@ -56,7 +56,7 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
     say("Loading data...")
     train = _load_dataset(data_args.data_path, tokenizer, data_args)
     if share:
-        seed = getattr(data_args, "eval_split_seed", DEFAULT_SEED)
+        seed = getattr(data_args, SEED_NAME, DEFAULT_SEED)
         return _split(data_args.data_path, train, share, seed)
     path = getattr(data_args, "eval_data_path", None)
     evaluated = _load_dataset(path, tokenizer, data_args) if path else None
@@ -123,14 +123,7 @@ def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArgu
     for line in result_lines(rows.report, tokenizer.model_max_length, template):
         tell(f"{path}: {line}")
     is_divided = rows.labelling.get("train_turns") == EACH or "split" in rows.report.entries
-    splits = getattr(data_args, "eval_split", 0)
-    if is_divided and splits:
-        raise ValueError(
-            f"--eval_split {splits:g}: expected a row for each conversation, got several (--train_turns "
-            "each, --overlong split), of which some would be trained and others evaluated; name a file with "
-            "--eval_data_path"
-        )
-    if data_args.lazy_preprocess and splits:
+    if data_args.lazy_preprocess and getattr(data_args, "eval_split", 0):
         tell(f"{path}: --lazy_preprocess has no effect with --eval_split")
     elif data_args.lazy_preprocess and is_divided:
         tell(f"{path}: --lazy_preprocess has no effect: a record has a row for each of its replies")

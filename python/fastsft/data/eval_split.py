@@ -6,8 +6,10 @@ order of the data nor on the rank count, and conversations with equal tokens are
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,11 @@ import numpy.typing as npt
 from fastsft import _C
 from fastsft.data.labelled_rows import LabelledRows
 
+if TYPE_CHECKING:
+    from fastsft.arguments import TrainingArguments
+
+T = TypeVar("T")
+SEED_NAME = "eval_split_seed"  # attribute of data arguments, which a run sets to --data_seed or --seed
 DEFAULT_SEED = 42  # the default of --seed, for scripts that label data without TrainingArguments
 _DIGEST_BYTES = 16
 
@@ -23,8 +30,15 @@ def split_rows(path: str, rows: LabelledRows, share: float, seed: int) -> tuple[
     """Return the rows to train on and the rows to evaluate on, both in the order of `rows`.
 
     share: the evaluated fraction of the conversations, rounded up, or their number if at least 1. Rows
-    without targets are only trained. ValueError if one side would be empty.
+    without targets are only trained. ValueError if one side would be empty, or if a conversation has several
+    rows, which could be on both sides.
     """
+    if rows.report.num_whole < rows.report.num_records or "split" in rows.report.entries:
+        raise ValueError(
+            f"--eval_split {share:g}: expected a row for each conversation of {path}, got several for some "
+            "(--train_turns each, --overlong split, or thoughts that the template leaves out later); name a "
+            "file with --eval_data_path"
+        )
     groups = _groups(rows.native, seed)
     count = sum(map(len, groups))
     wanted = math.ceil(share * count) if share < 1 else int(share)
@@ -42,6 +56,27 @@ def split_rows(path: str, rows: LabelledRows, share: float, seed: int) -> tuple[
     split = {"share": share, "seed": seed, "conversations": len(chosen), "of": len(rows.native)}
     rest = np.setdiff1d(np.arange(len(rows.native)), chosen)
     return rows.select(rest, split), rows.select(chosen, split)
+
+
+def with_split_seed(data_args: T, args: TrainingArguments) -> T:
+    """Return data arguments with the seed of the split, which is --data_seed if given, else --seed.
+
+    Without --eval_split, return `data_args` itself.
+    """
+    if not getattr(data_args, "eval_split", 0):
+        return data_args
+    seeded = copy.copy(data_args)
+    setattr(seeded, SEED_NAME, args.seed if args.data_seed is None else args.data_seed)
+    return seeded
+
+
+def check_split(share: float, train_dataset: object) -> None:
+    """Raise ValueError if --eval_split had no effect, since the script loads the data."""
+    if share and getattr(train_dataset, "eval_split", None) is None:
+        raise ValueError(
+            f"--eval_split {share:g} has no effect: make_supervised_data_module was set by the script; leave "
+            "the flag out"
+        )
 
 
 def split_line(path: str, split: dict[str, float]) -> str:

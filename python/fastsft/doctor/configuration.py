@@ -20,6 +20,7 @@ from fastsft.doctor.check import ExaminedRun, ProblemError
 from fastsft.model.causal_lm import CausalLM
 from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.preflight import check_before_training, disable_evaluation
+from fastsft.trainer.samples import check_sample_prompts
 from fastsft.trainer.schedule import check_schedule
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ CLASSES: tuple[type, ...] = (ModelArguments, DataArguments, TrainingArguments, L
 def _check_training(args: TrainingArguments) -> None:
     check_schedule(args)
     check_trackers(args.report_to, args)
+    check_sample_prompts(args)
 
 
 # Checks that a run makes before it reads data, for each argument class.

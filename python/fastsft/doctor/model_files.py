@@ -15,10 +15,10 @@ from fastsft.model.causal_lm import CausalLM
 from fastsft.model.config_words import missing_words
 from fastsft.model.engine_choice import open_model
 from fastsft.model.family import refuse_remote_code
-from fastsft.model.model_config import local_directory, of_default
 from fastsft.model.rope_words import PARAMETERS
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.model.weights import has_safetensors, pickled_files
+from fastsft.runtime.hub_models import local_directory, of_default
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.terminal import one_line
 from fastsft.runtime.versions import library_major, transformers_version

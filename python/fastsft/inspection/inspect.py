@@ -22,6 +22,7 @@ from fastsft.data.label_files import LabelProgress
 from fastsft.inspection.inspected import InspectedData, InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
+from fastsft.runtime.hub_models import tokenizer_directory
 from fastsft.runtime.interactive import short_in_cells
 from fastsft.sources.data_files import data_files
 from fastsft.sources.json_lines import JsonArray, without_fills
@@ -193,12 +194,11 @@ def _tokenizer(model: str | Path | Tokenizer, model_max_length: int | None) -> T
         if model_max_length is not None:
             own.model_max_length = model_max_length
         return own
-    if not Path(model).is_dir():
-        raise ValueError(f"{model} is not a directory; expected a Hugging Face model directory")
     length = DEFAULT_MAX_LENGTH if model_max_length is None else model_max_length
     if length < 1:
         raise ValueError(f"model_max_length: expected at least 1, got {length}")
-    return Tokenizer.from_pretrained(model, model_max_length=length)
+    directory = tokenizer_directory(str(model), "--model")
+    return Tokenizer.from_pretrained(directory, model_max_length=length)
 
 
 def _inputs(

@@ -12,6 +12,7 @@ from fastsft.lora.attach import adapted_kind, requested_settings
 from fastsft.lora.targets import ALL_LINEAR
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.live_weights import LiveHooks
+from fastsft.planning.gpus import has_bfloat16
 from fastsft.planning.memory_plan import EngineSettings
 
 _RANK = 16
@@ -27,9 +28,8 @@ def lighter_methods(model: CausalLM, setting: EngineSettings) -> Iterator[list[t
     if isinstance(model, LiveHooks):
         return
     narrow = {"compute_dtype": "bfloat16", "master_dtype": "split"}
-    has_bfloat16 = setting.gpu is None or setting.gpu.capability >= (8, 0)
     dtypes = [("", setting)]
-    if setting.state.compute_dtype == "float32" and has_bfloat16:
+    if setting.state.compute_dtype == "float32" and has_bfloat16(setting.gpu):
         dtypes.append(("--bf16 True ", setting.with_state(**narrow)))
     is_native = model.engine_kind == "native"
     if isinstance(model, AdaptedModel):

@@ -18,6 +18,7 @@ from fastsft.lora.merge import merge_adapter
 from fastsft.lora.modules import HEAD
 from fastsft.model.conversion import is_converted
 from fastsft.model.family import ties_embeddings
+from fastsft.model.model_save import TrainedRun
 from fastsft.model.output_directory import check_output_directory
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.ranks.output_directory import writes_small_files
@@ -67,16 +68,9 @@ def merged_bytes(args: TrainingArguments, lora: LoraArguments, model: CausalLM) 
     return BITS[STORED_NAMES[dtype]] // 8 * sum(math.prod(shape) for _, shape in model.parameter_shapes())
 
 
-class MergingTrainer(Protocol):
-    """The Trainer attributes that `save_merged` reads.
+class MergingTrainer(TrainedRun, Protocol):
+    """The Trainer attributes that `save_merged` reads."""
 
-    A protocol, because the trainer package imports this package.
-    """
-
-    @property
-    def args(self) -> TrainingArguments: ...
-    @property
-    def model(self) -> CausalLM: ...
     @property
     def progress(self) -> Phases: ...
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fastsft.data.chat.labelling import labels_of
+from fastsft.model.model_save import TrainedRun
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import read_text
-
-if TYPE_CHECKING:
-    from fastsft.arguments import TrainingArguments
-    from fastsft.callbacks.state import TrainerState
-    from fastsft.model.causal_lm import CausalLM
 
 _SHOWN = (
     "learning_rate", "lr_scheduler_type", "num_train_epochs", "max_steps", "per_device_train_batch_size",
@@ -21,20 +17,8 @@ _SHOWN = (
 )  # fmt: skip
 
 
-class CardRun(Protocol):
-    """The Trainer attributes that the model card reads.
-
-    A protocol, because the trainer package imports this package.
-    """
-
-    @property
-    def args(self) -> TrainingArguments: ...
-
-    @property
-    def model(self) -> CausalLM: ...
-
-    @property
-    def state(self) -> TrainerState: ...
+class CardRun(TrainedRun, Protocol):
+    """The Trainer attributes that the model card reads."""
 
     @property
     def train_dataset(self) -> object: ...

@@ -26,14 +26,7 @@ from fastsft.model.family import (
 from fastsft.model.hooks import AdapterHooks, GenericHooks, ObjectHooks
 from fastsft.model.model_config import ModelConfig, config_of_directory, model_directory
 from fastsft.model.native_support import check_dropout
-from fastsft.model.stored_weights import (
-    HEAD,
-    StoredForm,
-    StoredWeights,
-    UnitLayout,
-    WeightForm,
-    source_dtype,
-)
+from fastsft.model.stored_weights import HEAD, StoredForm, StoredWeights, UnitLayout, WeightForm, source_dtype
 from fastsft.model.weights import load_weights
 from fastsft.originals.snapshots import WatchedNames
 from fastsft.planning.gpus import gpu_of
@@ -83,11 +76,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
 
     @classmethod
     def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        *,
-        config: ModelConfig | None = None,
-        cache_dir: str | None = None,
+        cls, model_name_or_path: str, *, config: ModelConfig | None = None, cache_dir: str | None = None
     ) -> CausalLM:
         """Open a model directory or a hub model. ValueError if config.json is missing or not JSON."""
         directory = model_directory(model_name_or_path, cache_dir)

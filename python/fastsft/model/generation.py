@@ -193,7 +193,7 @@ class ChatModel:
             limit = reader.max_positions
         self.max_positions = max_positions or limit or _positions(directory)
         self._continuation = Continuation(reader)
-        self._stop = _stop_ids(directory, self.tokenizer, self.prompts)
+        self._stop = stop_ids(directory, self.tokenizer, self.prompts)
 
     def reply(self, message: str, **options: Unpack[StreamOptions]) -> str:
         """Answer a message. `options` as for `stream`."""
@@ -280,7 +280,7 @@ def _positions(directory: str | Path) -> int:
     return int(positions * scaling.get("factor", 1)) if is_linear else positions
 
 
-def _stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> frozenset[int]:
+def stop_ids(directory: str | Path, tokenizer: Tokenizer, prompts: Prompts) -> frozenset[int]:
     """Return the ids that end a reply, from generation_config.json, the tokenizer and the template."""
     eos = (read_generation_config(directory) or {}).get("eos_token_id")
     ids = [*(eos if isinstance(eos, list) else [eos]), tokenizer.eos_token_id, prompts.stop_id]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,12 @@ from fastsft.model.config import check_config_types, json_text
 from fastsft.model.config_words import as_computed_here, in_both_words
 from fastsft.model.rope_words import check_agree, set_rope
 from fastsft.model.weights import has_safetensors
-from fastsft.runtime.hub import hub_reason
+from fastsft.runtime.hub_models import TOKENIZER_FILES, WEIGHT_FILES, local_directory, snapshot
 from fastsft.runtime.output_files import replace_file
-from fastsft.runtime.regular_files import check_name, file_inside, read_json_object
+from fastsft.runtime.regular_files import file_inside, read_json_object
 
-DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
-_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _CODE = "*.py"
 _PICKLED = "*.bin"
-# Files that other programs use: Mistral's weight format, and everything in folders (onnx, original, ...).
-_OTHERS = ("consolidated*", "*/*")
 _OF_SAVED_MODEL = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id", "architectures")
 
 
@@ -105,54 +100,23 @@ def write_both_words(directory: str | Path) -> None:
         replace_file(path, json_text(complete))
 
 
-def model_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
+def model_directory(
+    name: str, cache_dir: str | None = None, *, has_code: bool = False, flag: str = "--model_name_or_path"
+) -> Path:
     """Return the directory `name`, or a hub model's snapshot after downloading missing files.
 
     Pickled weights are downloaded only if there are no safetensors, and Python files only if has_code is
-    True. ValueError if `name` is neither a directory nor a hub model.
+    True. ValueError, which begins with `flag`, if `name` is neither a directory nor a hub model.
     """
-    if (path := local_directory(name)) is not None:
+    if (path := local_directory(name, flag)) is not None:
         return path
-    directory = _snapshot(name, cache_dir, [*_FILES, _CODE] if has_code else _FILES)
-    return directory if has_safetensors(directory) else _snapshot(name, cache_dir, [_PICKLED])
+    files = [*TOKENIZER_FILES, *WEIGHT_FILES, *([_CODE] if has_code else [])]
+    directory = snapshot(name, cache_dir, files, flag)
+    if has_safetensors(directory) or (directory / "adapter_config.json").is_file():
+        return directory
+    return snapshot(name, cache_dir, [_PICKLED], flag)
 
 
 def config_directory(name: str, cache_dir: str | None = None) -> Path:
     """Return the same as `model_directory(name)`, but download only config.json."""
-    return local_directory(name) or _snapshot(name, cache_dir, ["config.json"])
-
-
-def local_directory(name: str) -> Path | None:
-    """Return `name` as a directory; None if it may be a hub model. ValueError if it cannot be either."""
-    path = Path(name).expanduser()
-    if path.is_dir():
-        check_name(path.absolute(), "--model_name_or_path")
-        return path
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise ValueError(f"model_name_or_path: {name} is not a directory")
-    return None
-
-
-def _snapshot(name: str, cache_dir: str | None, files: Sequence[str]) -> Path:
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    try:
-        snapshot = huggingface_hub.snapshot_download(
-            name, cache_dir=cache_dir, allow_patterns=list(files), ignore_patterns=list(_OTHERS)
-        )
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
-        raise ValueError(
-            f"--model_name_or_path {name}: no such directory ({Path(name).absolute()}), and not found on the "
-            f"hub: {hub_reason(error, 'model')}{of_default(name)}"
-        ) from error
-    return Path(snapshot)
-
-
-def of_default(name: str) -> str:
-    """Return a hint for an error message if `name` is FastChat's default model; else ""."""
-    return (
-        "; it is FastChat's default: name your model with --model_name_or_path"
-        if name == DEFAULT_MODEL
-        else ""
-    )
+    return local_directory(name) or snapshot(name, cache_dir, ["config.json"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsft.model.family import is_native
 from fastsft.ranks.exchange import AllOrNone
+from fastsft.runtime.hub_models import TOKENIZER_FILES, WEIGHT_FILES, local_directory, snapshot
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.plain_pickle import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
@@ -103,7 +104,8 @@ def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
     """
     from fastsft import _C
 
-    directory = _local_directory(str(model_dir))
+    name = str(model_dir)
+    directory = local_directory(name) or snapshot(name, None, [*TOKENIZER_FILES, *WEIGHT_FILES, "*.bin"])
     tell_of_two_forms(directory)
     if has_safetensors(directory):
         for note in _C.load_model(engine, str(directory)):
@@ -117,20 +119,6 @@ def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
         warnings.warn(
             f"{directory}: tensors that the model does not use are ignored: {ignored}", stacklevel=2
         )
-
-
-def _local_directory(name: str) -> Path:
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise ValueError(
-            f"{name}: expected a model directory or the name of a hub model, found no such directory"
-        )
-    from huggingface_hub import snapshot_download
-
-    patterns = ["*.json", "*.safetensors", "*.model", "*.bin", "*.txt", "*.jinja"]
-    return Path(snapshot_download(name, allow_patterns=patterns))
 
 
 def _load_pickled(loader: _C.WeightLoader, directory: Path) -> list[str]:

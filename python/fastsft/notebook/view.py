@@ -9,8 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft.callbacks.samples import SAMPLES
 from fastsft.reporting.console_text import duration_text
 from fastsft.reporting.loss_history import LossHistory, drawing
+from fastsft.reporting.samples import samples_html
 from fastsft.reporting.status import Status, status_text
 from fastsft.runtime.interactive import is_notebook
 
@@ -112,7 +114,7 @@ def run_html(run: RunState) -> str:
     return (
         f'<div><progress {bar} style="width:100%"></progress>'
         f'<div style="font-variant-numeric:tabular-nums">{escape(run_text(run))}</div>'
-        f"{drawing(run.history(), status.max_steps, only_loss=True)}</div>"
+        f"{drawing(run.history(), status.max_steps, only_loss=True)}{samples_html(run.log_history, 2)}</div>"
     )
 
 
@@ -157,6 +159,11 @@ class TrainingResult:
     def training_loss(self) -> float | None:
         """Mean loss over all steps; None if no step was trained."""
         return self.metrics.get("train_loss")
+
+    @property
+    def samples(self) -> list[dict[str, str]]:
+        """Prompts and replies of the last evaluation (--sample_prompts); [] without."""
+        return next((entry[SAMPLES] for entry in reversed(self.log_history) if SAMPLES in entry), [])
 
     def plot(self) -> LossPlot:
         """Return the curves of loss, learning rate and gradient norm, which a notebook shows."""

@@ -161,11 +161,16 @@ def names_in(module: str) -> set[str]:
 
 def imported_by(module: str) -> Iterator[tuple[str, str]]:
     """Yield (module, name) for each name that `module` imports from transformers modules in memory."""
-    code = _compiled(module)
-    for _, home, name in () if code is None else imports_of(code, module.rpartition(".")[0]):
+    for _, home, name in _written_imports(module):
         loaded = sys.modules.get(home)
         if name is not None and home.startswith("transformers.") and name in vars(loaded or object):
             yield home, name
+
+
+@functools.cache
+def _written_imports(module: str) -> tuple[tuple[str, str, str | None], ...]:
+    code = _compiled(module)
+    return () if code is None else tuple(imports_of(code, module.rpartition(".")[0]))
 
 
 @functools.cache

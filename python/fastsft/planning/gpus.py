@@ -117,6 +117,11 @@ def _words(name: str) -> set[str]:
     return set(re.split(r"[^a-z0-9.]+", _BRANDS.sub(" ", joined))) - {""}
 
 
+def has_bfloat16(gpu: Gpu | None) -> bool:
+    """Return True if `gpu` computes bfloat16; an unknown device is taken to do so."""
+    return gpu is None or gpu.capability >= _FLASH
+
+
 def cannot_run(gpu: Gpu, compute_dtype: str, head_dim: int | None) -> str | None:
     """Return the reason why fastsft cannot train on `gpu`, and the way out; None if there is none.
 
@@ -128,7 +133,7 @@ def cannot_run(gpu: Gpu, compute_dtype: str, head_dim: int | None) -> str | None
             f"{about}: fastsft has no kernels for it, because CUDA 13 compiles for 7.5 and newer; expected a "
             "newer GPU"
         )
-    if gpu.capability < _FLASH and compute_dtype == "bfloat16":
+    if compute_dtype == "bfloat16" and not has_bfloat16(gpu):
         return f"{about} computes no bfloat16; expected --fp16 True instead of --bf16 True"
     if head_dim is None or gpu.capability not in _SHARED_MEMORY:
         return None

@@ -9,6 +9,7 @@ from typing import Any
 from fastsft.arguments.device_fields import lower_precision, state_flag_choices
 from fastsft.arguments.engine_flags import fsdp_flag
 from fastsft.planning.devices import size_text
+from fastsft.planning.gpus import has_bfloat16
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
 from fastsft.planning.plan_request import BatchShapeOf, MemoryBudget, PlanRequest, possible_plans
 
@@ -106,7 +107,8 @@ class Refused:
     def _other_rounding(self) -> _Offers:
         plan, state = self.smallest, self.smallest.setting.state
         for flag, options in lower_precision(state):
-            yield flag, self._planned(**options)
+            if has_bfloat16(plan.setting.gpu) or options.get("compute_dtype") != "bfloat16":
+                yield flag, self._planned(**options)
         if not state.sync_each_batch:
             yield "--sync_each_batch True", self._planned(sync_each_batch=True)
         narrow: dict[str, Any] = {

@@ -16,7 +16,8 @@ from fastsft.program.error_file import write_error_file
 from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
-from fastsft.ranks.rendezvous import meeting_name, tell_waiting_ranks
+from fastsft.ranks.rendezvous import meeting_name
+from fastsft.ranks.store import tell_waiting_ranks
 from fastsft.reporting.status import EVENTS_VARIABLE
 from fastsft.runtime.errors import RunStoppedError, raise_at_interrupt
 from fastsft.runtime.file_calls import explained, is_resource_limit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from fastsft.checkpoint.start import restore_template_date, resume_after_torchru
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.data.chat.mask_policy import resolve_label_arguments, resolve_script_policy, set_pad_token
 from fastsft.data.chat.template_saving import set_saved_template
+from fastsft.data.eval_split import check_split, with_split_seed
 from fastsft.data.label_report import check_embedding
 from fastsft.inspection.data_report import show_data
 from fastsft.lora.attach import open_model
@@ -29,6 +29,7 @@ from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.compat.overrides import check_best_of_run
 from fastsft.trainer.preflight import disable_evaluation, warn_of_no_evaluation
+from fastsft.trainer.samples import check_sample_prompts
 from fastsft.trainer.schedule import check_schedule
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def read_config(
         check_best_of_run(trainer_class, args, files.has_evaluation)
     check_schedule(args)
     check_trackers(args.report_to, args)
+    check_sample_prompts(args)
     return RunConfig(model_args, data_args, args, lora_args, settings, files)
 
 
@@ -146,17 +148,10 @@ def load_data(
     agree_on_model(model, tokenizer)
     if has_own_files:
         check_embedding(tokenizer, labels, model.vocab_size())
-    splits = bool(config.settings.eval_split)
-    if splits:
-        label_args = copy.copy(label_args)
-        label_args.eval_split_seed = args.seed if args.data_seed is None else args.data_seed
+    label_args = with_split_seed(label_args, args)
     with deadline(args, "data"):
         sets = make_data_module(tokenizer=tokenizer, data_args=label_args)
-    if splits and getattr(sets["train_dataset"], "eval_split", None) is None:
-        raise ValueError(
-            "--eval_split has no effect: make_supervised_data_module was set by the script; leave the flag "
-            "out"
-        )
+    check_split(config.settings.eval_split, sets["train_dataset"])
     labelling = getattr(sets["train_dataset"], "labelling", None) or {}
     set_saved_template(tokenizer, labels, labelling, config.settings.save_chat_template)
     show_data(model, tokenizer, config.settings, config.output_dir, sets)

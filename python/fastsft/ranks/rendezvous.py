@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.ranks.comparison_text import difference, named_ranks
-from fastsft.ranks.store import LOOPBACK, machine, visitors_store
-from fastsft.runtime.launch import meeting_place, run_names
+from fastsft.ranks.store import machine, word_of_refused
 from fastsft.runtime.terminal import say
 from fastsft.runtime.threads import start_needed
 
@@ -31,7 +30,6 @@ _FORM = 1  # version of the record that ranks exchange; increased with every cha
 _FIRST_WORD_S, _WORDS_S, _LOOK_S = 15.0, 60.0, 5.0
 _PAUSE_S, _LINGER_S, _PROBE_S, _KNOCK_S = 0.05, 1.0, 2.0, 5.0
 _ANSWER_S = 2.0  # wait for the answer of a process on another machine that has the same rank
-_LIMIT_S, _TELL_PAUSE_S = 15.0, 0.2  # time limit and pause while an exiting process reports its reason
 
 
 def meeting_name(round: int) -> str:
@@ -309,56 +307,3 @@ class Claim:
                 return True
             time.sleep(_PAUSE_S)
         return False
-
-
-def tell_waiting_ranks(reason: str, meeting: str) -> None:
-    """Report to waiting ranks that this process exits because its environment variables are inconsistent.
-
-    Without this report the ranks would wait until --ddp_timeout. reason: the error message. meeting: prefix
-    of the rendezvous keys. The report is tried for 15 seconds, because the process that serves the store may
-    still be starting.
-    """
-    if "MASTER_ADDR" not in os.environ and "SLURM_STEP_NUM_TASKS" not in os.environ:
-        return  # a process without a launcher has no other ranks
-    try:
-        host, port = meeting_place(os.environ)
-    except ValueError:
-        return
-    told = f"process {os.getpid()} on {socket.gethostname()} was started for this run and left: {reason}"
-    word = json.dumps({"told": told, "run": run_names(os.environ)})
-    end = time.monotonic() + _LIMIT_S
-    # The thread is a daemon because torch's client waits without limit for a server that never answers.
-    thread = threading.Thread(target=_tell, args=(host, port, f"{meeting}/refused", word, end), daemon=True)
-    with contextlib.suppress(RuntimeError):  # raised if the system denies a thread
-        thread.start()
-        thread.join(_LIMIT_S)
-
-
-def _tell(host: str, port: int, key: str, word: str, end: float) -> None:
-    addresses = dict.fromkeys((host, LOOPBACK) if _is_own(host) else (host,))
-    while time.monotonic() < end:
-        for address in addresses:
-            with contextlib.suppress(OSError, ValueError, RuntimeError):
-                socket.create_connection((address, port), _PROBE_S).close()
-                visitors_store(address, port, 1).set(key, word)
-                return
-        time.sleep(_TELL_PAUSE_S)
-
-
-def word_of_refused(store: Store, meeting: str) -> str | None:
-    """Return the report that a process of this run made with `tell_waiting_ranks`; None if there is none."""
-    key = f"{meeting}/refused"
-    if not store.check([key]):
-        return None
-    content = json.loads(store.get(key))
-    own = run_names(os.environ)
-    is_other = any(own.get(name, value) != value for name, value in content["run"].items())
-    return None if is_other else str(content["told"])
-
-
-def _is_own(host: str) -> bool:
-    """True if `host` is an address of this machine; then the store may listen on loopback only."""
-    with contextlib.suppress(OSError):
-        socket.create_server((host, 0)).close()
-        return True
-    return False

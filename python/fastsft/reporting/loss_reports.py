@@ -17,6 +17,7 @@ from fastsft.reporting.console_text import duration_text
 from fastsft.reporting.end_page import talk_command
 from fastsft.reporting.loss_history import LossHistory, Panel, drawing, panels
 from fastsft.reporting.page import card, html_page, html_text
+from fastsft.reporting.samples import samples_html
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.output_files import write_output
 
@@ -108,7 +109,8 @@ def write_loss_files(
     history = LossHistory.of(state.log_history)
     shown = {**facts(state, history, outcome, seconds), **(about or {})}
     talk = talk_command(directory) if outcome == FINISHED else ""
-    page = loss_page(history, title, shown, state.max_steps, talk)
+    replies = samples_html(state.log_history)
+    page = loss_page(history, title, shown, state.max_steps, talk, replies)
     directory.mkdir(parents=True, exist_ok=True)
     write_output(directory / PAGE_NAME, page)
     if not has_matplotlib():
@@ -149,11 +151,17 @@ def facts(state: TrainerState, history: LossHistory, outcome: str, seconds: floa
 
 
 def loss_page(
-    history: LossHistory, title: str, facts: Mapping[str, str], max_steps: int, talk: str = ""
+    history: LossHistory,
+    title: str,
+    facts: Mapping[str, str],
+    max_steps: int,
+    talk: str = "",
+    replies: str = "",
 ) -> str:
     """Return the HTML page.
 
-    facts: names and texts of the cards. talk: the chat command, shown if the run has finished.
+    facts: names and texts of the cards. talk: the chat command, shown if the run has finished. replies: a
+    table of sample replies as HTML.
     """
     cards = "".join(card(html_text(name), html_text(value)) for name, value in facts.items())
     end = max(history.last_step(), 0) or max_steps
@@ -165,7 +173,7 @@ def loss_page(
     ending = f'<p class="talk">Talk to the model: <code>{html_text(talk)}</code></p>' if talk else ""
     body = (
         f"<h1>{html_text(title)}</h1><section class='cards'>{cards}</section>"
-        f'<main id="curves">{curves}</main>{ending}'
+        f'<main id="curves">{curves}</main>{replies}{ending}'
     )
     return html_page(title, body, ("points", _points(history)), ("fastsft.reporting", "loss_page"))
 

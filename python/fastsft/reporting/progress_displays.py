@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from fastsft.callbacks.samples import SAMPLES
 from fastsft.planning.devices import size_text
 from fastsft.reporting.console_text import console_line, duration_text, readable_line
+from fastsft.reporting.samples import sample_lines
 from fastsft.reporting.status import Display, Run, Status, status_text
 from fastsft.runtime.terminal import has_colour, say, terminal_width, visible
 
@@ -45,7 +47,9 @@ class ProgressBar(Display):
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
         """Print a log entry: wrapped on a terminal, otherwise in transformers' form."""
-        if self._bar is not None:
+        if self._bar is not None and SAMPLES in logs:
+            self._bar.write(sample_lines(logs[SAMPLES], status.step))
+        elif self._bar is not None:
             width = terminal_width(sys.stdout)
             self._bar.write(console_line(logs) if width is None else readable_line(logs, status.step, width))
 
@@ -87,6 +91,9 @@ class ProgressLines(Display):
             self.note(status.phase, status)
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
+        if SAMPLES in logs:
+            say(sample_lines(logs[SAMPLES], status.step))
+            return
         facts = [_position(status), *(_speed(status) if "loss" in logs else [])]
         say(f"{console_line(logs)}  # {', '.join(facts)}")
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from fastsft.model.model_save import TrainedRun
+
 if TYPE_CHECKING:
     from fastsft import _C
-    from fastsft.arguments import TrainingArguments
-    from fastsft.callbacks.state import TrainerState
     from fastsft.data.token_rows import TokenRows
     from fastsft.planning.memory_plan import MemoryPlan
     from fastsft.planning.plan_request import MemoryBudget
     from fastsft.planning.run_plan import RunPlan
     from fastsft.reporting.progress import Progress
-    from fastsft.reporting.reported_model import ReportedModel
 
 
 class ReportedLosses(Protocol):
@@ -62,24 +61,8 @@ class ReportedPlan(Protocol):
         """Summarize how the first steps are divided into micro-batches."""
 
 
-class ReportedRun(Protocol):
+class ReportedRun(TrainedRun, Protocol):
     """A run's arguments, model, data, plan and progress."""
-
-    @property
-    def args(self) -> TrainingArguments:
-        """The run's arguments."""
-
-    @property
-    def model(self) -> ReportedModel:
-        """The model that is trained."""
-
-    @property
-    def engine(self) -> _C.Engine:
-        """The engine that trains the model."""
-
-    @property
-    def state(self) -> TrainerState:
-        """Step, epoch and logs of the run, as in trainer_state.json."""
 
     @property
     def train_dataset(self) -> object:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
-    from fastsft.reporting.reported_model import ReportedAdapters, ReportedModel
+    from fastsft.lora.adapted_model import AdaptedModel
+    from fastsft.model.causal_lm import CausalLM
     from fastsft.reporting.reported_run import ReportedRun
 
 _NO_WRAPPING = 10_000
@@ -224,8 +225,15 @@ def changed_arguments(*instances: DataclassInstance) -> dict[str, Any]:
 
 
 def argument_words(changed: dict[str, Any]) -> list[str]:
-    """Return a text `--name value` for each field, quoted for a shell; a list is several words."""
-    return [f"--{name} {shlex.join(_words(value))}" for name, value in changed.items()]
+    """Return a text `--name value` for each field, quoted for a shell; a list is several words.
+
+    As in transformers, --fsdp takes its options in one word.
+    """
+    words = {name: _words(value) for name, value in changed.items()}
+    return [
+        f"--{name} {shlex.join([' '.join(several)] if name == 'fsdp' else several)}"
+        for name, several in words.items()
+    ]
 
 
 def _usual(kind: type) -> dict[str, Any]:
@@ -251,11 +259,11 @@ def _words(value: object) -> list[str]:
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
-def trained_line(model: ReportedModel) -> str:
+def trained_line(model: CausalLM) -> str:
     """Return the trained parts as text, `LoRA r 8, alpha 16 on q_proj: ...` or `all 12,345 parameters`."""
     if model.adapter_facts() is None:
         return f"all {model.num_parameters():,} parameters"
-    adapted = cast("ReportedAdapters", model)  # only adapted models have facts
+    adapted = cast("AdaptedModel", model)  # only adapted models have facts
     settings, targets = adapted.settings, adapted.targets
     ranks = sorted({adapter.rank for adapter in targets.adapters})
     rank = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"

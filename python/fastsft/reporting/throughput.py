@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fastsft.planning.gpus import gpu_of
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
     from fastsft.data.token_rows import TokenRows
-    from fastsft.reporting.reported_model import ReportedModel
+    from fastsft.model.causal_lm import CausalLM
 
 # these steps are not measured: they allocate buffers, choose kernels and read files for the first time
 _WARM_UP_STEPS = 2
@@ -128,31 +128,17 @@ def flops_per_token(cost: tuple[float, ...], num_tokens: float, num_pairs: float
     return linear + 6 / 7 * quadratic * num_pairs / max(num_tokens, 1)
 
 
-class HasRows(Protocol):
-    """The parts of a Trainer that `work_of` reads; the Trainer has training data."""
-
-    @property
-    def args(self) -> TrainingArguments: ...
-
-    @property
-    def model(self) -> ReportedModel: ...
-
-    @property
-    def train_rows(self) -> TokenRows: ...
-
-
-def work_of(trainer: HasRows) -> Work | None:
-    """Return the work of a trainer, from which MFU is computed.
+def work_of(args: TrainingArguments, model: CausalLM, rows: TokenRows) -> Work | None:
+    """Return the work of a run on `rows`, from which MFU is computed.
 
     None on a CPU, in float32, on a GPU whose peak is unknown, or if rows are only known once they are read.
     """
-    args, rows = trainer.args, trainer.train_rows
     if args.device.type == "cpu" or not (args.bf16 or args.fp16) or not rows.is_exact:
         return None
     gpu = gpu_of(args.device)
     if gpu is None:
         return None
     lengths = rows.lengths.astype(float)
-    cost = trainer.model.conversation_cost()
+    cost = model.conversation_cost()
     per_token = flops_per_token(cost, float(lengths.sum()), float((lengths**2).sum()))
     return Work(per_token, gpu.flops * args.world_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 UNREACHED = "the hub was not reached, and no copy is in the cache"
+OFFLINE = "HF_HUB_OFFLINE is set, so that the hub is not asked, and no whole copy is in the cache"
 
 
 def hub_reason(error: Exception, what: str) -> str:
@@ -17,11 +18,18 @@ def hub_reason(error: Exception, what: str) -> str:
     if isinstance(error, errors.RepositoryNotFoundError):
         return f"no {what} of this name is there, or it is private (hf auth login)"
     if isinstance(error, errors.LocalEntryNotFoundError) or is_unreachable(error):
-        return UNREACHED
+        return unreached()
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return f"the hub refuses it ({status}); log in with hf auth login, or set HF_TOKEN"
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def unreached() -> str:
+    """Return the reason why no file came from the hub: no answer, or offline mode."""
+    from huggingface_hub import constants
+
+    return OFFLINE if constants.HF_HUB_OFFLINE else UNREACHED
 
 
 def is_refusal(error: Exception) -> bool:

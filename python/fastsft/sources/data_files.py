@@ -5,6 +5,7 @@ A directory contains either a data set that the library datasets has saved, or d
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 import re
@@ -76,15 +77,26 @@ def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
     else:
         paths = sorted(glob.glob(path, recursive=True))
     if not paths:
-        hint = (
-            f"; a data set of the hub is {PREFIX}owner/name" if "/datasets/" in path and "://" in path else ""
-        )
-        raise ValueError(f"{path} is not a file, and no file's name matches it{hint}")
+        raise ValueError(f"{path} is not a file, and no file's name matches it{_hint_at(path)}")
     for found in paths:
         for path in directory_files(found) if os.path.isdir(found) else [found]:
             yield DataFile(path, weight)
 
 
+def _hint_at(path: str) -> str:
+    """Return a hint for an error message about a missing file: a file of a similar name, or the hub."""
+    if "/datasets/" in path and "://" in path:
+        return f"; a data set of the hub is {PREFIX}owner/name"
+    folder, name = os.path.split(path)
+    names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    if near := difflib.get_close_matches(name, names, 1, cutoff=0.8):
+        return f"; the nearest there is {os.path.join(folder, near[0])}"
+    if _HUB_NAME.fullmatch(path) and not os.path.isdir(folder):
+        return f"; a data set of the hub is {PREFIX}{path}"
+    return ""
+
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _OF_MODELS = frozenset({"config.json", "tokenizer_config.json"})
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.])", re.IGNORECASE)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from fastsft.runtime.hub import UNREACHED, hub_reason, is_refusal, is_unreachable
+from fastsft.runtime.hub import hub_reason, is_refusal, is_unreachable, unreached
 from fastsft.runtime.launch import launch_or_alone
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.output_files import replace_file
@@ -112,7 +112,7 @@ def _from_cache(repository: HubRepository, path: str, asked: bool) -> tuple[str,
     if faults:
         raise ValueError(f"{why}, and {faults[0]}")
     if asked:
-        raise ValueError(UNREACHED)
+        raise ValueError(unreached())
     raise ValueError(
         f"not on this machine, and {why}; the run downloads it, or hf download {repository.name} "
         "--repo-type dataset"

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
 
 from fastsft.callbacks.callback import TrainerControl
+from fastsft.callbacks.samples import sample_markdown
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.messages import tell
 from fastsft.trackers.tracker import (
@@ -109,6 +110,11 @@ class MlflowTracker(Tracker):
         now = int(time.time() * 1000)
         of_run = [self._mlflow.entities.Metric(name, value, now, step) for name, value in metrics.items()]
         self._mlflow.MlflowClient().log_batch(self._run_id, metrics=of_run)
+
+    def log_samples(self, samples: list[dict[str, str]], step: int) -> None:
+        """Log prompts and replies as an artifact, a text for each step."""
+        text = "\n\n---\n\n".join(map(sample_markdown, samples))
+        self._mlflow.MlflowClient().log_text(self._run_id, text, f"samples/step-{step}.txt")
 
     def on_train_begin(
         self, args: TrackedArguments, state: TrainerState, control: TrainerControl, **given: Any

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from fastsft.callbacks.samples import sample_markdown
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.new_files import NewFile
 from fastsft.trackers.tracker import (
@@ -120,6 +121,12 @@ class TensorBoardTracker(Tracker):
                 self._writer.add_scalar(name, scalar, step)
             else:
                 self.leave_out(name, value, "a number or a text")
+        self._writer.flush()
+
+    def log_samples(self, samples: list[dict[str, str]], step: int) -> None:
+        """Log each prompt with its reply as a text."""
+        for place, sample in enumerate(samples, 1):
+            self._writer.add_text(f"samples/{place}", sample_markdown(sample), step)
         self._writer.flush()
 
     def close(self, *, failed: bool) -> None:

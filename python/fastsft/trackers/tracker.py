@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
+from fastsft.callbacks.samples import SAMPLES
 from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
@@ -71,6 +72,10 @@ class Tracker(TrainerCallback):
         """Log a step's values."""
         raise NotImplementedError
 
+    def log_samples(self, samples: list[dict[str, str]], step: int) -> None:
+        """Log prompts and replies, dictionaries with `prompt` and `reply`."""
+        raise NotImplementedError
+
     def end(self) -> None:
         """Close the run after a training; a later evaluation opens a new run."""
         self.stop()
@@ -107,7 +112,10 @@ class Tracker(TrainerCallback):
     ) -> None:
         """Log values; first open a tracker that is not open, as in an evaluation without training."""
         self._begin(args, state, model, training=False)
-        if self._is_open and logs:
+        if self._is_open and logs and SAMPLES in logs:
+            samples = cast("list[dict[str, str]]", logs[SAMPLES])
+            self._guarded(lambda: self.log_samples(samples, state.global_step))
+        elif self._is_open and logs:
             self._guarded(lambda: self.log(logs, state.global_step))
 
     def on_train_end(

@@ -58,6 +58,12 @@ class WandbTracker(Tracker):
         values = {name: value for name, value in logs.items() if name not in _SUMMARY}
         self._wandb.log({**tracker_names(values), "train/global_step": step})
 
+    def log_samples(self, samples: list[dict[str, str]], step: int) -> None:
+        """Log a table with the columns step, prompt and reply."""
+        rows = [[step, sample["prompt"], sample["reply"]] for sample in samples]
+        table = self._wandb.Table(columns=["step", "prompt", "reply"], data=rows)
+        self._wandb.log({"samples": table, "train/global_step": step})
+
     def end(self) -> None:
         """Keep the wandb run open, as transformers does; the library finishes it at exit."""
 

@@ -85,7 +85,7 @@ class EarlyStoppingCallback(TrainerCallback):
             control.should_training_stop = True
             self.reason = (
                 f"{name} {value:g} at step {state.global_step:,} is the evaluation number "
-                f"{self.early_stopping_patience_counter} in a row that is not better than {best}"
+                f"{self.early_stopping_patience_counter} in a row that is not better than {best:g}"
             )
             tell(f"{self.reason}: stopping")
 

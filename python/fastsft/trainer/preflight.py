@@ -57,6 +57,7 @@ def disable_evaluation(args: TrainingArguments) -> None:
         or args.save_strategy == "best"
         or args.lr_scheduler_type == "reduce_lr_on_plateau"
         or args.early_stopping_patience is not None
+        or args.sample_prompts is not None
     )
     if args.eval_strategy != "no" and not needed:
         warn_once(

@@ -180,7 +180,7 @@ class TrainerSurface:
                     "planned for none; make it with Trainer(..., train_dataset=...)"
                 )
             self._planner.use_rows(self._reader.rows_of(dataset))
-            self.progress.work = work_of(self._run)
+            self.progress.work = work_of(self._run.args, self._run.model, self._run.train_rows)
         setup.train_dataset = dataset
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fastsft.arguments.from_transformers import as_arguments
+from fastsft.callbacks.samples import SAMPLES
 from fastsft.callbacks.state import TrainOutput
 from fastsft.checkpoint.load import check_checkpoint
 from fastsft.data.collators import only_stacks
@@ -41,6 +42,7 @@ from fastsft.trainer.preflight import check_before_training, check_metrics
 from fastsft.trainer.resume import checkpoint_to_resume, start
 from fastsft.trainer.rows import RowReader
 from fastsft.trainer.run import Run
+from fastsft.trainer.samples import Samples
 from fastsft.trainer.setup import FixedArguments, seed_everything, use_log_level
 from fastsft.trainer.surface import TrainerSurface
 from fastsft.trainer.token_counter import rate_of_run
@@ -163,9 +165,12 @@ class Trainer(TrainerSurface):
         )
         self._run = self._new_run()
         if has_data:
-            self.progress.work = work_of(self._run)
+            self.progress.work = work_of(self._run.args, self._run.model, self._run.train_rows)
             planner.rows.check_for(setup.model, setup.engine.vocab_size)
         self._set_evaluation(eval_dataset)
+        self._samples = None
+        if args.sample_prompts is not None and has_data:
+            self._samples = Samples(setup, self._evaluator.rows, self.progress)
         if self._guard is not None:
             self._guard.note_planned()
         events.fire("on_init_end")
@@ -218,7 +223,7 @@ class Trainer(TrainerSurface):
         if self._guard is not None:
             self._guard.before_train(self._planner, self._events, trial, resume)
         if self._planner.refresh_rows():
-            self.progress.work = work_of(self._run)
+            self.progress.work = work_of(self._run.args, self._run.model, self._run.train_rows)
         check_before_training(setup.model, self.args, setup.eval_dataset)
         self._evaluator.check_memory(self._evaluator.rows)
         self._ignore_keys = ignore_keys
@@ -319,7 +324,13 @@ class Trainer(TrainerSurface):
         return self._evaluator.evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def _evaluate_in_training(self) -> dict[str, float]:
-        """Evaluate during `train`. Calls the public method, since a subclass may override `evaluate`."""
+        """Evaluate during `train`, after sample replies. Collective.
+
+        Calls the public method, since a subclass may override `evaluate`. A signal during the evaluation lets
+        a resumed run repeat both, so the replies come first: callbacks count evaluations.
+        """
+        if self._samples is not None:
+            self.log_step({SAMPLES: self._samples.replies()})  # type: ignore[dict-item]
         keys = self._ignore_keys
         return self.evaluate() if keys is None else self.evaluate(ignore_keys=keys)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
@@ -35,20 +35,11 @@ from fastsft.weight_sync.source import (
 )
 
 if TYPE_CHECKING:
-    from fastsft.checkpoint.saved_run import SavedRun
+    from fastsft.trainer.trainer import Trainer
 
 S = TypeVar("S", bound=BroadcastSource)
 _ATTRIBUTE = "_fastsft_weight_sync"
 _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-class SyncedTrainer(Protocol):
-    """A fastsft Trainer whose weights are sent."""
-
-    @property
-    def model(self) -> CausalLM: ...
-    @property
-    def _run(self) -> SavedRun: ...
 
 
 @dataclass
@@ -107,7 +98,7 @@ class FastsftEngine:
 
     _strategy = "fastsft"
 
-    def __init__(self, trainer: SyncedTrainer, *, send_master: bool = False) -> None:
+    def __init__(self, trainer: Trainer, *, send_master: bool = False) -> None:
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 

@@ -60,6 +60,9 @@ _WRITE = {
     "gradient_checkpoint",
     "--early_stopping_patience with --eval_strategy, and --load_best_model_at_end True for the best weights":
     "early_stopping early_stopping_steps early_stop early_stop_patience patience",
+    "--sample_prompts, a file of prompts or a number of evaluation conversations":
+    "eval_table_size generate_samples predict_with_generate eval_sample_generation num_generation_samples",
+    "--sample_max_new_tokens": "eval_max_new_tokens generation_max_new_tokens",
     "--early_stopping_threshold": "early_stopping_delta min_delta early_stopping_min_delta",
     "--eval_strategy epoch, or steps with --eval_steps":
     "evals_per_epoch eval_interval eval_every eval_freq",
@@ -137,8 +140,6 @@ _ABSENT = {
     "strict plugins debug_mode tokenizer_save_jinja_files seed_worker report_mem",
     "leave it out: --loss_spike_factor leaves out steps whose loss is far above the others":
     "loss_watchdog_threshold loss_watchdog_patience",
-    "leave it out: no replies are generated in an evaluation; fastsft chat talks to a checkpoint":
-    "eval_table_size eval_max_new_tokens generate_samples predict_with_generate eval_sample_generation",
     "leave it out: the engine has kernels of its own":
     "enable_liger_kernel liger_rope liger_rms_norm liger_swiglu liger_glu_activation liger_layer_norm "
     "liger_fused_linear_cross_entropy cut_cross_entropy liger_cross_entropy use_kernels",

@@ -9,6 +9,7 @@ from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, 
 
 _LETTERS_PER_SLIP = 5  # one typing error is allowed per five letters: none in --lr, two in --learnig_rate
 _MOST_SLIPS = 3
+_PERCENT = re.compile(r"invalid float value: '(\d+(?:\.\d+)?) ?%'$")
 _AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.S)
 
 
@@ -94,10 +95,12 @@ def about_lora(flags: Sequence[str]) -> str:
 
 
 def clearer(message: str) -> str:
-    """Improve argparse's message about an ambiguous flag; return other messages unchanged.
+    """Improve argparse's message about an ambiguous flag or a percentage; return other messages unchanged.
 
     The new message names each match once, or is the hint for another trainer's flag.
     """
+    if (percent := _PERCENT.search(message)) is not None:
+        return f"{message}; {percent[1]} % is {float(percent[1]) / 100:g}"
     match = _AMBIGUOUS.search(message)
     if match is None:
         return message

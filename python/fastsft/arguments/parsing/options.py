@@ -50,8 +50,8 @@ def word_type(hint: object) -> object:
     """Return the type to which a flag's words are converted.
 
     hint: the type hint of its field. `X | None` becomes X, but `bool | None` is returned unchanged. A union
-    of str, another type and None becomes its second type. `str | bool` and `str | list[str]` accept both
-    types, whereas HfArgumentParser accepts only booleans and only one word. ValueError for other unions.
+    of str, another type and None becomes its second type. `str | bool` accepts both types, whereas
+    HfArgumentParser accepts only booleans. ValueError for other unions.
     """
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
@@ -63,8 +63,7 @@ def word_type(hint: object) -> object:
         return str | bool if set(members) == {str, bool} else members[members[0] is str]
     if bool in members:
         return hint
-    chosen = members[0] if members[1] is none else members[1]
-    return str | list[str] if chosen is str and list[str] in members else chosen
+    return members[0] if members[1] is none else members[1]
 
 
 def options_of(field: dataclasses.Field[Any], hint: object) -> tuple[dict[str, Any], list[str]]:
@@ -80,8 +79,6 @@ def options_of(field: dataclasses.Field[Any], hint: object) -> tuple[dict[str, A
         options |= _boolean(field, hint)
     elif hint == str | bool:
         options |= {"type": _bool_or_word, "nargs": "?", "const": True, **default}
-    elif hint == str | list[str]:
-        options |= {"type": str, "nargs": "+", "action": WordsAction, **default}
     elif get_origin(hint) is list:
         options |= {"type": get_args(hint)[0], "nargs": "+"}
         if field.default is dataclasses.MISSING:
@@ -141,7 +138,7 @@ class FieldAction(Action):
 
 
 class WordsAction(FieldAction):
-    """Action of a field that takes one word or several: stores one word as str, several as list."""
+    """Action of a field with `several_words`: stores one word as str, several words as list."""
 
     def __call__(
         self,

@@ -13,7 +13,7 @@ import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, NoReturn
 
 import fastsft
 from fastsft.arguments.given import COMMAND_LINE, PYTHON, made_with
@@ -29,6 +29,7 @@ from fastsft.arguments.parsing.options import (
     spellings,
     word_type,
 )
+from fastsft.arguments.values import type_hints
 from fastsft.runtime.regular_files import read_text
 
 _CONFIG = "config"
@@ -66,7 +67,7 @@ class DataclassParser(ArgumentParser):
     def _add_dataclass(self, kind: type) -> None:
         title = getattr(kind, "_argument_group_name", None)
         group = self.add_argument_group(title) if title is not None else self
-        hints = get_type_hints(kind)
+        hints = type_hints(kind)
         for field in dataclasses.fields(kind):
             if not field.init:
                 continue
@@ -179,7 +180,7 @@ class DataclassParser(ArgumentParser):
         actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
         hints: dict[str, Any] = {}
         for kind in self.dataclass_types:
-            hints |= get_type_hints(kind)
+            hints |= type_hints(kind)
         return flag_defaults(read_flag_file(path), actions, hints, path)
 
     def parse_dict(

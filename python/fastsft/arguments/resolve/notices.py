@@ -55,6 +55,11 @@ _CONDITIONS = (
         f"{_READ_WITH} --early_stopping_patience",
     ),
     Condition(
+        "sample_max_new_tokens sample_temperature",
+        lambda args: args.sample_prompts is not None,
+        f"{_READ_WITH} --sample_prompts",
+    ),
+    Condition(
         "max_nonfinite_skips",
         lambda args: args.on_nonfinite != "stop",
         f"{_READ_WITH} --on_nonfinite skip or rollback",

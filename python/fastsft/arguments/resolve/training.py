@@ -138,6 +138,20 @@ def resolve_evaluation(args: ArgumentFields) -> None:
                 f"share their weights; use --{name} True"
             )
     resolve_cadence(args, "eval")
+    _resolve_samples(args)
+
+
+def _resolve_samples(args: ArgumentFields) -> None:
+    if args.sample_prompts is None:
+        return
+    args.sample_prompts = given = str(args.sample_prompts)  # a script may give a number
+    if given.lstrip("-").isdigit() and int(given) < 1:
+        raise ValueError(f"--sample_prompts: expected at least 1 conversation, or a file, got {given}")
+    if args.eval_strategy == "no" and not args.eval_on_start:
+        raise ValueError(
+            f"--sample_prompts {given} asks for replies at evaluations, and --eval_strategy is no; give "
+            "--eval_strategy epoch, or steps with --eval_steps"
+        )
 
 
 def resolve_best_model(args: ArgumentFields) -> None:

@@ -54,8 +54,8 @@ def choose_template(
     if source is None:
         raise ValueError(
             "--mask_policy spans: the model has no chat template; name one with --template: "
-            f"{', '.join(_C.chat_templates())}; plain text, which none writes, takes any that fits the "
-            "tokenizer"
+            f"{', '.join(_C.chat_templates())} (FastChat's, which auto takes, is vicuna_v1.1); plain text, "
+            "which none writes, takes any that fits the tokenizer"
         )
     for_tools = tool_source(tokenizer) if has_tools and chat_template_name is None else None
     model = own_template(source, for_tools, tokenizer, native, day)

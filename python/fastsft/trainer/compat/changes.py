@@ -24,6 +24,7 @@ _READ_BY_CONSTRUCTOR = (
     "attention_kernel", *STATE_FLAGS, "sync_each_batch", "model_max_length",
     "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
     "report_to", "run_name", "early_stopping_patience", "early_stopping_threshold",
+    "sample_prompts",
     "push_to_hub", "include_num_input_tokens_seen",
 )  # fmt: skip
 _READ_BY_UPLOADS = ("hub_model_id", "hub_private_repo", "hub_revision")

@@ -1,0 +1,76 @@
+"""Finds the directory of a model: on this machine, in the cache of the hub, or on the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastsft.runtime.hub import hub_reason
+from fastsft.runtime.regular_files import check_name
+
+DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
+TOKENIZER_FILES = ("*.json", "*.model", "*.txt", "*.jinja")
+WEIGHT_FILES = ("*.safetensors",)
+# Files that other programs use: Mistral's weight format, and everything in folders (onnx, original, ...).
+_OTHERS = ("consolidated*", "*/*")
+_FLAG = "--model_name_or_path"
+_ADDRESSES = ("hf://", "https://huggingface.co/", "http://huggingface.co/", "huggingface.co/")
+
+
+def local_directory(name: str, flag: str = _FLAG) -> Path | None:
+    """Return `name` as a directory; None if it may be a hub model. ValueError if it cannot be either."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        check_name(path.absolute(), flag)
+        return path
+    for address in _ADDRESSES:
+        if name.startswith(address):
+            raise ValueError(_hint_at_name(name.removeprefix(address).strip("/"), flag, name))
+    if not may_be_hub_name(name):
+        raise ValueError(f"{flag.lstrip('-')}: {name} is not a directory")
+    return None
+
+
+def may_be_hub_name(name: str) -> bool:
+    """Return True for names such as gpt2 and Qwen/Qwen3-8B, which may also be paths."""
+    return not (Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1)
+
+
+def _hint_at_name(path: str, flag: str, given: str) -> str:
+    if path.startswith("datasets/"):
+        return f"{flag}: expected a model, got the data set {given}; data sets are named by --data_path"
+    return f"{flag}: expected a hub model by its name, got {given}; write {'/'.join(path.split('/')[:2])}"
+
+
+def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str = _FLAG) -> Path:
+    """Return the folder of a hub model in the cache, after downloading missing `files`.
+
+    ValueError if there is no such model.
+    """
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        folder = huggingface_hub.snapshot_download(
+            name, cache_dir=cache_dir, allow_patterns=list(files), ignore_patterns=list(_OTHERS)
+        )
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
+        raise ValueError(
+            f"{flag} {name}: no such directory ({Path(name).absolute()}), and not found on the hub: "
+            f"{hub_reason(error, 'model')}{of_default(name)}"
+        ) from error
+    return Path(folder)
+
+
+def tokenizer_directory(name: str, flag: str = _FLAG) -> Path:
+    """Return the directory `name`, or that of a hub model of which all but the weights is downloaded."""
+    return local_directory(name, flag) or snapshot(name, None, TOKENIZER_FILES, flag)
+
+
+def of_default(name: str) -> str:
+    """Return a hint for an error message if `name` is FastChat's default model; else ""."""
+    return (
+        "; it is FastChat's default: name your model with --model_name_or_path"
+        if name == DEFAULT_MODEL
+        else ""
+    )
