@@ -134,6 +134,7 @@ def test_torchrun_with_a_safe_path(planted: Path) -> None:
         (planted / "fastsft.py").unlink()
 
 
+@pytest.mark.thorough
 def test_doctor_on_two_ranks(planted: Path) -> None:
     words = ["doctor", "--skip", "disk_rate", *TRAIN]
     assert "2 ranks met" in run(planted, "-m", "fastsft.cli.main", *words, FASTSFT_NUM_PROCESSES="2")

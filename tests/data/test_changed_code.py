@@ -44,7 +44,7 @@ def trained(module: Any, kind: str, folder: Path) -> list[float]:
     return losses(make(folder / module.__name__, dataset, module=own, **extra))
 
 
-@pytest.mark.covering
+@pytest.mark.variants("preprocess-SupervisedDataset")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("changed", ["preprocess", "__getitem__"])
 def test_another_code_counts(

@@ -274,7 +274,7 @@ def on_ranks(groups: dict[str, str], output: Path, source: str, which: str, flag
     return curve(trainer), curve(trainer, "eval_loss"), dataset.reads, other.reads
 
 
-@pytest.mark.covering
+@pytest.mark.variants("flags0-python", "flags1-torch")
 @pytest.mark.parametrize("source", ["python", "torch"])
 @pytest.mark.parametrize(
     "flags",

@@ -49,7 +49,7 @@ def assert_recorded(output: Path, steps: list[dict[str, Any]]) -> None:
             assert entry["grad_norm"] == pytest.approx(step["grad_norm"], rel=NORM)
 
 
-@pytest.mark.covering
+@pytest.mark.variants("first_scale-native", "short_answers-native", "overflows-native")
 @pytest.mark.parametrize("engine", ["native", "generic"])
 @pytest.mark.parametrize("name", RUNS)
 def test_recorded_run(warm: WarmRanks, name: str, engine: str, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def whole(warm: WarmRanks, flags: dict[str, Any], tmp_path_factory: pytest.TempP
     return Whole(warm, tmp_path_factory.mktemp("whole"), {**flags, **ADAPTERS})
 
 
-@pytest.mark.variants("2-22")
+@pytest.mark.thorough
 @pytest.mark.parametrize(("ranks", "seed"), [(1, 21), (2, 22)])
 def test_a_killed_run_ends_as_the_whole_one(
     warm: WarmRanks, whole: Whole, tmp_path: Path, ranks: int, seed: int

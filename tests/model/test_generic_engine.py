@@ -40,6 +40,9 @@ def steps(engine: _C.Engine, count: int, first: int = 1) -> list[tuple[float, fl
     return [(result.loss, result.grad_norm) for result in results]
 
 
+@pytest.mark.variants(
+    "True-gemma2", "True-qwen3", "False-phi3", "False-gemma3", "True-llama", "False-mistral", "True-qwen2"
+)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [False, True])
 def test_curve_of_the_native_engine(family: str, tied: bool) -> None:

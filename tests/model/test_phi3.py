@@ -137,6 +137,7 @@ REASONS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.variants("dropout of embeddings", "another activation", "layer types", "part of a head]")
 @pytest.mark.parametrize("case", REASONS)
 def test_what_goes_to_the_generic_engine(case: str, tmp_path: Path) -> None:
     changes, reason = REASONS[case]

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 import saving_run
 from fastsft import _C, saving
 from fastsft.runtime.output_files import RECORD_NAME
@@ -58,6 +60,7 @@ def test_a_run_without_accumulation_gives_whole_gradients_back(model, tmp_path):
     assert found == [[(False, 0), (True, 0)]] * 2
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_of_an_older_release_goes_on_with_a_reduction_a_micro_batch(model, tmp_path):
     each = reduced(model, tmp_path / "each", asked=True)
     folder = copy(tmp_path / "each", tmp_path / "old", 2) / "checkpoint-2"

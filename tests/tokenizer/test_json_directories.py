@@ -89,6 +89,7 @@ def make(name: str, folder: Path) -> tuple[Tokenizer, Any]:
     return Tokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
+@pytest.mark.variants("[llama3]", "[qwen2]", "[pad_added]", "[order]", "[decoder]")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_directory(name: str, tmp_path: Path) -> None:
     ours, theirs = make(name, tmp_path)

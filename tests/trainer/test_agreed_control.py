@@ -89,7 +89,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"), "untied")
 
 
-@pytest.mark.covering
+@pytest.mark.variants(
+    "should_training_stop-on_train_begin",
+    "should_save-on_step_begin",
+    "should_evaluate-on_pre_optimizer_step",
+    "should_log-on_optimizer_step",
+    "should_epoch_stop-on_epoch_begin",
+)
 @pytest.mark.parametrize("event", IN_TIME)
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_one_rank_is_as_all(model: Path, tmp_path: Path, switch: str, event: str) -> None:

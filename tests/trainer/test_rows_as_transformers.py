@@ -306,7 +306,7 @@ def test_label_smoothing(tmp_path: Path, name: str) -> None:
         ours(items, tmp_path, **smooth, loss_norm="global_labels")
 
 
-@pytest.mark.variants("2-True-4", "1-False-1")
+@pytest.mark.variants("2-True-4")
 @pytest.mark.parametrize(
     ("steps", "average", "factor", "said"),
     [
