@@ -91,3 +91,7 @@ void count_operation(const Operation& operation, const Ranges& ranges) {
 
 // The counts so far, for tests of one process.
 EXPORTED void fake_device_write_counts() { fake_device::write_counts(); }
+EXPORTED void fake_device_reset_counts() {
+  const std::lock_guard lock(fake_device::counts().mutex);
+  fake_device::counts().all.clear();
+}
