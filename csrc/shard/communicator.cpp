@@ -105,6 +105,10 @@ class GroupCommunicator : public Communicator {
   int rank() const override { return gather_->getRank(); }
   int world_size() const override { return gather_->getSize(); }
 
+  bool copies_to_host(const at::Device& device) const override {
+    return reduce_->getBackend(device.type())->getBackendName() == "gloo";
+  }
+
   PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard,
                         const std::string& what) override {
     return start("all_gather " + what, trace::Track::kGather, whole.device(), [&] {
@@ -173,6 +177,7 @@ class AloneCommunicator : public Communicator {
  public:
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
+  bool copies_to_host(const at::Device&) const override { return false; }
   PendingPtr all_gather(const at::Tensor& whole, const at::Tensor& shard,
                         const std::string&) override {
     return copy(whole, shard);

@@ -41,6 +41,8 @@ class Communicator {
   virtual PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) = 0;
   // Writes the element-wise maximum over all ranks to `tensor`.
   virtual PendingPtr all_reduce_max(const at::Tensor& tensor, const std::string& what) = 0;
+  // Returns true if sums of `device`'s tensors go through copies in host memory, as gloo's do.
+  virtual bool copies_to_host(const at::Device& device) const = 0;
   // Gathers `shard` [n] of every rank into `whole` [world * n] on rank 0; `whole` is undefined on
   // other ranks.
   virtual void gather_to_rank0(const at::Tensor& whole, const at::Tensor& shard,

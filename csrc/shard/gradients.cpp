@@ -157,9 +157,13 @@ at::Tensor SummedGradients::local(size_t unit) const {
 
 void SummedGradients::reduce(size_t unit) {
   if (!last_) return;
-  // On a device, the update is the first to need the sums of a single copy. gloo clones what it
-  // sums, so one reduction runs at a time, as in the memory plan.
-  if (options_.wide.device().is_cpu() || ranks_.replicas.world_size() > 1) finish_pending();
+  // The update is the first to need the sums of a single copy. If the backend copies what it sums,
+  // one reduction runs at a time, as in the memory plan.
+  const at::Device device = options_.wide.device();
+  if (device.is_cpu() || ranks_.shards.copies_to_host(device) ||
+      ranks_.replicas.world_size() > 1) {
+    finish_pending();
+  }
   const std::string& name = units_[unit].name();
   const at::Tensor& flat = whole_[unit].flat();
   observe(flat);

@@ -242,7 +242,8 @@ def _gpu(args: argparse.Namespace) -> Gpu | None:
         names = ", ".join(gpu.name for gpu in GPUS)
         raise ValueError(f'--gpu: expected a name with one of {names}, got "{args.gpu}"')
     held, named = gpu.memory / 2**30, named_memory(args.gpu)
-    if args.memory is None and named is not None and not 0.85 < held / named < 1.15:
+    is_its_own = named is not None and f"{named}GB" in gpu.name
+    if args.memory is None and named is not None and not is_its_own and not 0.85 < held / named < 1.15:
         raise ValueError(
             f'--gpu: expected a {gpu.name} of {held:g} GiB, got "{args.gpu}"; give its size as '
             f"--memory {named}GiB"

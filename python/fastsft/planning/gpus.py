@@ -54,6 +54,7 @@ GPUS = (
     _gpu("H100 PCIe", 90, 756.0, 2.0, 79.0),
     _gpu("H100", 90, 989.0, 3.35, 79.0, 450.0),
     _gpu("H200 NVL", 90, 835.0, 4.8, 139.0, 450.0),
+    _gpu("GH200 480GB", 90, 989.0, 4.0, 94.0, 450.0),  # the CPU's memory
     _gpu("GH200", 90, 989.0, 4.0, 94.0, 450.0),
     _gpu("H200", 90, 989.0, 4.8, 139.0, 450.0),
     _gpu("H800 PCIe", 90, 756.0, 2.0, 79.0),
@@ -82,10 +83,11 @@ GPUS = (
     _gpu("V100-PCIE", 70, 112.0, 0.9, 15.8),
     _gpu("V100", 70, 125.0, 0.9, 15.8, 150.0),
 )
-_SIZE = re.compile(r"(?<![\d.])(\d+) *gi?b?\b")
+_SIZE = re.compile(r"(?<![\w.])(\d+) *gi?b?\b|(?<![\w.])(16|24|32|40|48|80|96|141)(?![\w.])")
 _BRANDS = re.compile(r"nvidia|geforce|tesla|quadro|rtx")
-# A laptop's chip has the name of a larger one, and a MIG slice that of its GPU.
-_OTHER_CHIPS = {"laptop", "mobile", "mig", "max"}
+# A laptop's chip has the name of a larger one, and a MIG slice or a virtual GPU ("A40-8Q") that of its GPU.
+_OTHER_CHIPS = {"laptop", "mobile", "mig", "max", "d", "ti", "super"}
+_VIRTUAL = re.compile(r"\d+[abcq]")
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
@@ -100,20 +102,20 @@ def gpu_of(device: torch.device) -> Gpu | None:
 def gpu_named(device_name: str) -> Gpu | None:
     """Return the data sheet for a name such as "NVIDIA H200" or "rtx4090"; None if the table has none."""
     words = _words(device_name)
-    if words & _OTHER_CHIPS:
+    if words & _OTHER_CHIPS or any(map(_VIRTUAL.fullmatch, words)):
         return None
     return next((gpu for gpu in GPUS if _words(gpu.name) <= words), None)
 
 
 def named_memory(device_name: str) -> int | None:
-    """Return the GiB in a name such as "A100-40GB"; None without such a word."""
-    sizes = [int(size) for size in _SIZE.findall(device_name.lower().replace("_", " "))]
-    return sizes[0] if sizes else None
+    """Return the GiB in a name such as "A100-40GB" or "a100 40"; None without such a word."""
+    found = _SIZE.search(device_name.lower().replace("_", " "))
+    return int(found[1] or found[2]) if found else None
 
 
 def _words(name: str) -> set[str]:
-    """Return the words of a GPU's name in lower case, without its brand; "40 GB" and "40g" are "40gb"."""
-    joined = _SIZE.sub(r"\1gb", name.lower().replace("_", " "))
+    """Return the words of a GPU's name in lower case, without its brand; "40 GB", "40g" and "40" are "40gb"."""
+    joined = _SIZE.sub(r"\1\2gb", name.lower().replace("_", " "))
     return set(re.split(r"[^a-z0-9.]+", _BRANDS.sub(" ", joined))) - {""}
 
 

@@ -84,6 +84,13 @@ class Refused:
     def _planned(self, **state: Any) -> MemoryPlan:
         return self._with(self.smallest.setting.with_state(**state))
 
+    def _planned_if_possible(self, **dtypes: Any) -> MemoryPlan | None:
+        """Return the plan with other dtypes; None if the optimizer does not have them."""
+        try:
+            return self._planned(**dtypes)
+        except ValueError:
+            return None
+
     def _with(self, setting: EngineSettings, recompute: str | None = None) -> MemoryPlan:
         plan = self.smallest
         work = self.shape_of(plan.token_budget)
@@ -107,15 +114,17 @@ class Refused:
     def _other_rounding(self) -> _Offers:
         plan, state = self.smallest, self.smallest.setting.state
         for flag, options in lower_precision(state):
-            if has_bfloat16(plan.setting.gpu) or options.get("compute_dtype") != "bfloat16":
-                yield flag, self._planned(**options)
+            changed = self._planned_if_possible(**options)
+            if changed and (has_bfloat16(plan.setting.gpu) or options.get("compute_dtype") != "bfloat16"):
+                yield flag, changed
         if not state.sync_each_batch:
             yield "--sync_each_batch True", self._planned(sync_each_batch=True)
         narrow: dict[str, Any] = {
             name: choices[-1]
             for name, choices in state_flag_choices().items()
             if (state.sync_each_batch or name != "grad_dtype")
-            and self._planned(**{name: choices[-1]}).total < plan.total
+            and (changed := self._planned_if_possible(**{name: choices[-1]}))
+            and changed.total < plan.total
         }
         if state.compute_dtype == "bfloat16" and state.replace(**narrow) != state:
             flags = " ".join(f"--{name} {dtype}" for name, dtype in narrow.items())
