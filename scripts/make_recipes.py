@@ -156,7 +156,8 @@ def recipe(model: Model, method: str, plans: Plans) -> str | None:
     lines = [
         f"# {model.title}: {words}",
         f"# command:  fastsft train --config {name}.yaml",
-        f"# look:     fastsft doctor --config {name}.yaml, before the run",
+        f"# fetch:    hf download {model.hub_name}, which the command does, too",
+        f"# look:     fastsft doctor --config {name}.yaml, once it is there",
         '# data:     [{"conversations": '
         '[{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]',
         "#           or another format of docs/data_files.md, such as JSON lines with messages",

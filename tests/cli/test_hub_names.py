@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from family_models import write_family
 from fastsft.cli import main as cli
+from fastsft.model.model_config import config_directory
+from fastsft.runtime.hub_models import TOKENIZER_FILES, snapshot
 from fastsft.sources.data_files import data_files
 from fastsft.train import train
 from golden_text import conversation_file
@@ -93,21 +96,59 @@ def test_an_adapter_of_the_hub(
     assert cli.main(words) == 0
 
 
+def offline(hub: LocalHub, tmp_path: Path, *command: str) -> tuple[int, str]:
+    """The status and the errors of a command with HF_HUB_OFFLINE."""
+    variables = {**os.environ, **hub.environment(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    words = [sys.executable, "-m", "fastsft", *command]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True)
+    return done.returncode, " ".join(done.stderr.split())
+
+
 def test_the_cache_is_enough(hub: LocalHub, tmp_path: Path) -> None:
     """With HF_HUB_OFFLINE nothing is asked, and an error names that variable."""
-
-    def verify(name: str) -> tuple[int, str]:
-        variables = {**os.environ, **hub.environment(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "fastsft", "verify", name], env=variables, capture_output=True, text=True
-        )
-        return done.returncode, done.stderr
-
     assert cli.main(["verify", NAME]) == 0
     asked = len(hub.asked)
-    assert verify(NAME)[0] == 0
-    status, error = verify("owner/other")
+    assert offline(hub, tmp_path, "verify", NAME)[0] == 0
+    status, error = offline(hub, tmp_path, "verify", "owner/other")
     assert status == 2 and "HF_HUB_OFFLINE is set" in error and len(hub.asked) == asked
+
+
+@pytest.mark.parametrize("error", [RuntimeError("xet: broken"), OSError(28, "no space left on device")])
+def test_a_download_that_breaks_off(
+    error: Exception, hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", broken)
+    for command in (["verify", NAME], ["convert", NAME, "out"], ["plan", "--model", NAME]):
+        assert cli.main(command) in (1, 2)
+        words = capsys.readouterr().err
+        assert "the download broke off" in words and "the same command goes on" in words
+
+
+def test_a_part_in_the_cache_is_not_enough(hub: LocalHub, tmp_path: Path) -> None:
+    """`plan` has downloaded config.json alone."""
+    assert cli.main(["plan", "--model", NAME, "--memory", "8GiB"]) == 0
+    for command in (["verify", NAME], ["inspect", "--model", NAME, "--data", DATA]):
+        status, error = offline(hub, tmp_path, *command)
+        assert status in (1, 2) and f"hf download {NAME}" in error
+        assert "HF_HUB_OFFLINE is set, so that the hub is not asked" in error
+
+
+def test_named_templates_and_code_are_downloaded(hub: LocalHub) -> None:
+    templates = {"additional_chat_templates/tool_use.jinja": b"{{ tools }}", "onnx/config.json": b"{}"}
+    hub.add("owner/tools", {**templates, "modeling_own.py": b"#", "config.json": b"{}"})
+    folder = snapshot("owner/tools", None, TOKENIZER_FILES)
+    assert (folder / "additional_chat_templates" / "tool_use.jinja").is_file()
+    assert not (folder / "onnx").exists() and not (folder / "modeling_own.py").exists()
+    assert (config_directory("owner/tools", has_code=True) / "modeling_own.py").is_file()
+
+
+def test_an_unknown_user_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["verify", "~nosuchuser/x"], ["recipes", "qwen2.5-0.5b-lora", "~nosuchuser/x.yaml"]):
+        assert cli.main(command) in (1, 2)
+        assert "no user nosuchuser" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["chat", "verify", "convert", "export ollama", "inspect", "merge"])
@@ -122,6 +163,7 @@ def test_mistakes_say_where_was_looked(
             f"owner/typo: no such directory ({Path('owner/typo').absolute()}), and not found on the hub",
         ),
         (f"hf://{NAME}", f"write {NAME}"),
+        (f"huggingface.co/{NAME}", f"write {NAME}"),
         (f"https://huggingface.co/{NAME}/tree/main", f"write {NAME}"),
         ("hf://datasets/a/b", "expected a model, got the data set"),
     ):

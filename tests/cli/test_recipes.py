@@ -105,7 +105,9 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: line for line in lines[: len(names())]}
     assert rows.keys() == set(names()) and lines[-1].startswith("fastsft recipes NAME [FILE] writes one")
-    assert re.search(r"Llama-3.2-1B-Instruct +LoRA +T4, RTX 4090, A100-40GB", rows["llama-3.2-1b-lora"])
+    assert re.search(
+        r"Llama-3.2-1B-Instruct +LoRA +T4 \(fp16\), RTX 4090, A100-40GB", rows["llama-3.2-1b-lora"]
+    )
     assert re.search(r"Qwen2.5-7B-Instruct +all weights +A100, H100$", rows["qwen2.5-7b-full"])
 
 

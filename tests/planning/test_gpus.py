@@ -44,7 +44,8 @@ def test_a_sheet_has_the_published_figures(name: str) -> None:
         ("NVIDIA A100 80GB PCIe", "A100 PCIe"), ("Tesla T4", "T4"), ("Tesla V100-SXM2-32GB", "V100-32GB"),
         ("v100", "V100"), ("l40s", "L40S"), ("NVIDIA L40", "L40"), ("NVIDIA A10", "A10"), ("A10G", "A10G"),
         ("h100 sxm", "H100"), ("H100-PCIe", "H100 PCIe"), ("NVIDIA H200 NVL", "H200 NVL"), ("b200", "B200"),
-        ("NVIDIA GB200", "GB200"), ("NVIDIA RTX A6000", "RTX A6000"), ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA GB200", "GB200"), ("NVIDIA RTX A6000", "RTX A6000"), ("NVIDIA GH200 480GB", "GH200 480GB"),
+        ("a100-40", "A100-40GB"), ("V100-32", "V100-32GB"), ("A100 80", "A100"), ("A10G 24GB", "A10G"),
         ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
     ],
 )  # fmt: skip
@@ -58,7 +59,7 @@ def test_usual_spellings(spelling: str, name: str) -> None:
     [
         "NVIDIA RTX A1000", "NVIDIA T400 4GB", "NVIDIA T4G", "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "Tesla V100S-PCIE-32GB", "NVIDIA RTX 4000 Ada Generation",
-        "GTX 1080", "NVIDIA A2", "",
+        "GTX 1080", "NVIDIA A2", "", "NVIDIA GeForce RTX 4090 D", "RTX 3090 Ti", "GRID A40-8Q",
     ],
 )  # fmt: skip
 def test_another_chip_has_no_sheet(other: str) -> None:
@@ -68,6 +69,14 @@ def test_another_chip_has_no_sheet(other: str) -> None:
 
 def test_each_name_finds_its_own_sheet() -> None:
     assert [gpu_named(gpu.name) for gpu in GPUS] == list(GPUS)
+
+
+@pytest.mark.parametrize("name", ["A10G", "NVIDIA A10G", "NVIDIA GH200 480GB"])
+def test_a_size_that_is_not_the_memory_is_no_contradiction(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", str(CONFIGS / "qwen2.5-0.5b.json"), "--bf16", "--lora", "True"]
+    assert plan.main([*words, "--gpu", name]) == 0, capsys.readouterr().err
 
 
 def test_what_a_card_lacks() -> None:

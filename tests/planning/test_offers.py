@@ -62,6 +62,8 @@ def as_flags(offer: str) -> list[str]:
         "vicuna-7b --gpu 5090 --bf16 --world_size 2 --fsdp shard_grad_op",
         "llama-3.2-1b --gpu 3090 --bf16 --micro_batch_tokens 16384",
         "llama-3.2-1b --device cpu --memory 12GiB",
+        "llama-3.1-8b --gpu 4090 --bf16 --grad_dtype bfloat16 --optim adamw_8bit",
+        "vicuna-7b --gpu 4090 --bf16 --optim adafactor", "vicuna-7b --memory 20GiB --device cuda --optim sgd",
         "llama-3.2-1b --gpu T4", "llama-3.2-1b --gpu T4 --fp16", "generic --gpu 4090 --model_max_length 1024",
     ],
 )  # fmt: skip

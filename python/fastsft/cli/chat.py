@@ -33,8 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         started = time.perf_counter()
         model = open_chat_model(
-            model_place(args.model), args.base_model_path, template=args.template, device=args.device,
-            dtype=args.dtype, trust_remote_code=args.trust_remote_code,
+            model_place(args.model, has_code=args.trust_remote_code), args.base_model_path,
+            template=args.template, device=args.device, dtype=args.dtype,
+            trust_remote_code=args.trust_remote_code,
         )  # fmt: skip
     except (ValueError, OSError, RuntimeError) as error:
         print(fitted(visible(f"error: {error}"), sys.stderr), file=sys.stderr)

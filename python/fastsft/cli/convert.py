@@ -31,8 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         size = parse_size(args.max_shard_size)
         made = convert_model(
-            model_place(args.source), args.target, args.dtype, size, trust_remote_code=args.trust_remote_code
-        )
+            model_place(args.source, has_code=args.trust_remote_code), args.target, args.dtype, size,
+            trust_remote_code=args.trust_remote_code,
+        )  # fmt: skip
     except (ValueError, OSError, _C.FileError) as error:
         print_error("convert", error)
         return 1

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from fastsft.arguments.device_fields import PrecisionArguments, attention_kernels, state_flag_choices
@@ -37,6 +36,7 @@ from fastsft.planning.offers import Methods
 from fastsft.planning.plan_choice import choose_plan
 from fastsft.planning.plan_request import USEFUL_TOKENS, MemoryBudget, PlanRequest
 from fastsft.reporting.plan_lines import how_held, memory_table, speed_lines, speed_record
+from fastsft.runtime.hub_models import expanded
 from fastsft.runtime.launch import Launch
 
 # LoRA flags that affect memory. Dropout affects memory only for adapters on experts.
@@ -224,8 +224,9 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
 
 def _model(args: argparse.Namespace) -> CausalLM:
     """Open the model from its configuration alone. ValueError if --engine cannot train the model."""
-    path = Path(args.model).expanduser()
-    place = path.parent if path.is_file() else config_directory(args.model)
+    path = expanded(args.model)
+    code = args.trust_remote_code
+    place = path.parent if path.is_file() else config_directory(args.model, has_code=code)
     return model_of(
         model_config(args.model), place, engine=args.engine, trust_remote_code=args.trust_remote_code
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.runtime.hub_models import expanded
 
 FOLDER = Path(__file__).parents[1] / "recipes"  # written by scripts/make_recipes.py
-_FITS = re.compile(r"#   (.+?) +[\d.]+ of [\d.]+")  # a card, and the memory planned on it
+# A card, the memory planned on it, and a remark if it takes float16 alone.
+_FITS = re.compile(r"#   (.+?) +[\d.]+ of [\d.]+(, with fp16)?")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print_error("recipes", error)
         return 1
-    print_line(f"wrote {path}: give your data as data_path, then: fastsft train --config {path}")
+    print_line(
+        f"wrote {path}: give your data as data_path, then: fastsft train --config {shlex.quote(str(path))}"
+    )
     return 0
 
 
@@ -48,10 +53,11 @@ def write_recipe(name: str, file: str | None = None) -> Path:
         near = difflib.get_close_matches(name, names(), 1, cutoff=0.5)
         hint = f"the nearest is {near[0]}; " if near else ""
         raise ValueError(f'no recipe "{name}": {hint}fastsft recipes lists them')
-    path = Path(file or f"{name}.yaml").expanduser()
+    path = expanded(file or f"{name}.yaml")
     if path.suffix not in (".yaml", ".yml"):
         raise ValueError(f"expected a .yaml or .yml file, which --config reads, got {path}")
-    text = (FOLDER / f"{name}.yaml").read_text("utf-8").replace(f"--config {name}.yaml", f"--config {path}")
+    text = (FOLDER / f"{name}.yaml").read_text("utf-8")
+    text = text.replace(f"--config {name}.yaml", f"--config {shlex.quote(str(path))}")
     try:
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
@@ -65,7 +71,8 @@ def _listing() -> list[str]:
     for name in names():
         head = (FOLDER / f"{name}.yaml").read_text("utf-8").splitlines()
         model, _, method = head[0].removeprefix("# ").partition(": ")
-        cards = [found[1] for line in head if (found := _FITS.match(line))]
+        fits = [found for line in head if (found := _FITS.match(line))]
+        cards = [f"{found[1]} (fp16)" if found[2] else found[1] for found in fits]
         rows.append((name, model.partition(" (")[0], method.partition(",")[0], ", ".join(cards)))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     args = parse(arguments)
     try:
-        args.directory = model_place(args.directory)
+        args.directory = model_place(args.directory, has_code=args.trust_remote_code)
         args.against = model_place(args.against) if args.against is not None else None
         for folder in filter(None, [args.directory, args.against]):
             if not folder.is_dir():

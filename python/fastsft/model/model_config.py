@@ -10,7 +10,13 @@ from fastsft.model.config import check_config_types, json_text
 from fastsft.model.config_words import as_computed_here, in_both_words
 from fastsft.model.rope_words import check_agree, set_rope
 from fastsft.model.weights import has_safetensors
-from fastsft.runtime.hub_models import TOKENIZER_FILES, WEIGHT_FILES, local_directory, snapshot
+from fastsft.runtime.hub_models import (
+    TOKENIZER_FILES,
+    WEIGHT_FILES,
+    check_is_whole,
+    local_directory,
+    snapshot,
+)
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
@@ -114,9 +120,11 @@ def model_directory(
     directory = snapshot(name, cache_dir, files, flag)
     if has_safetensors(directory) or (directory / "adapter_config.json").is_file():
         return directory
-    return snapshot(name, cache_dir, [_PICKLED], flag)
+    directory = snapshot(name, cache_dir, [_PICKLED], flag)
+    check_is_whole(directory, name, (*WEIGHT_FILES, _PICKLED), flag)
+    return directory
 
 
-def config_directory(name: str, cache_dir: str | None = None) -> Path:
-    """Return the same as `model_directory(name)`, but download only config.json."""
-    return local_directory(name) or snapshot(name, cache_dir, ["config.json"])
+def config_directory(name: str, cache_dir: str | None = None, *, has_code: bool = False) -> Path:
+    """Return the same as `model_directory`, but download only config.json, and Python files if has_code."""
+    return local_directory(name) or snapshot(name, cache_dir, ["config.json", *([_CODE] if has_code else [])])

@@ -114,7 +114,7 @@ def named_memory(device_name: str) -> int | None:
 
 
 def _words(name: str) -> set[str]:
-    """Return the words of a GPU's name in lower case, without its brand; "40 GB", "40g" and "40" are "40gb"."""
+    """Return the words of a GPU's name in lower case, without brands; "40 GB", "40g" and "40" are "40gb"."""
     joined = _SIZE.sub(r"\1\2gb", name.lower().replace("_", " "))
     return set(re.split(r"[^a-z0-9.]+", _BRANDS.sub(" ", joined))) - {""}
 

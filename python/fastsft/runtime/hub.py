@@ -32,6 +32,14 @@ def unreached() -> str:
     return OFFLINE if constants.HF_HUB_OFFLINE else UNREACHED
 
 
+def partial_reason() -> str:
+    """Return the reason why a folder of the cache is only a part of a repository."""
+    from huggingface_hub import constants
+
+    offline = "HF_HUB_OFFLINE is set, so that the hub is not asked"
+    return offline if constants.HF_HUB_OFFLINE else "the hub has none, or was not reached"
+
+
 def is_refusal(error: Exception) -> bool:
     """True if the hub answered that the repository is missing, private or gated."""
     from huggingface_hub import errors

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastsft.runtime.hub import hub_reason
+from fastsft.runtime.hub import hub_reason, is_unreachable, partial_reason
 from fastsft.runtime.regular_files import check_name
 
 DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
 TOKENIZER_FILES = ("*.json", "*.model", "*.txt", "*.jinja")
 WEIGHT_FILES = ("*.safetensors",)
-# Files that other programs use: Mistral's weight format, and everything in folders (onnx, original, ...).
-_OTHERS = ("consolidated*", "*/*")
+# Files that other programs use: Mistral's weight format, and folders (onnx, original, ...) except
+# additional_chat_templates. The patterns have no way to say "not this name".
+_OTHERS = ("consolidated*", "[!a]*/*", "a[!d]*/*", "ad[!d]*/*")
 _FLAG = "--model_name_or_path"
 _ADDRESSES = ("hf://", "https://huggingface.co/", "http://huggingface.co/", "huggingface.co/")
 
 
 def local_directory(name: str, flag: str = _FLAG) -> Path | None:
     """Return `name` as a directory; None if it may be a hub model. ValueError if it cannot be either."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.is_dir():
         check_name(path.absolute(), flag)
         return path
@@ -29,6 +30,19 @@ def local_directory(name: str, flag: str = _FLAG) -> Path | None:
     if not may_be_hub_name(name):
         raise ValueError(f"{flag.lstrip('-')}: {name} is not a directory")
     return None
+
+
+def expanded(name: str) -> Path:
+    """Return a path whose leading ~ is replaced by the home directory. ValueError for an unknown user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{name}: no user {name.split('/')[0][1:]} has a home directory here") from None
+
+
+def is_address(name: str) -> bool:
+    """Return True for a URL, and for a name on huggingface.co."""
+    return "://" in name or name.startswith(_ADDRESSES)
 
 
 def may_be_hub_name(name: str) -> bool:
@@ -59,12 +73,31 @@ def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str =
             f"{flag} {name}: no such directory ({Path(name).absolute()}), and not found on the hub: "
             f"{hub_reason(error, 'model')}{of_default(name)}"
         ) from error
+    except Exception as error:  # also errors of httpx and of hf_xet, which share no base class
+        if not isinstance(error, OSError | RuntimeError) and not is_unreachable(error):
+            raise
+        raise ValueError(
+            f"{flag} {name}: the download broke off: {hub_reason(error, 'model')}; the same command goes on"
+        ) from error
     return Path(folder)
+
+
+def check_is_whole(folder: Path, name: str, needed: Sequence[str], flag: str = _FLAG) -> None:
+    """Raise ValueError if no file in a snapshot has a name of `needed`: offline, a snapshot may be a part."""
+    if not any(next(folder.glob(pattern), None) for pattern in needed):
+        raise ValueError(
+            f"{flag} {name}: {folder} has no {' or '.join(needed)}: {partial_reason()}; hf download {name} "
+            "brings all"
+        )
 
 
 def tokenizer_directory(name: str, flag: str = _FLAG) -> Path:
     """Return the directory `name`, or that of a hub model of which all but the weights is downloaded."""
-    return local_directory(name, flag) or snapshot(name, None, TOKENIZER_FILES, flag)
+    if (path := local_directory(name, flag)) is not None:
+        return path
+    folder = snapshot(name, None, TOKENIZER_FILES, flag)
+    check_is_whole(folder, name, ("tokenizer*", "vocab*", "*.model"), flag)
+    return folder
 
 
 def of_default(name: str) -> str:

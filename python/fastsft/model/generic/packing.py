@@ -226,6 +226,8 @@ def _is_one_flash_call(
         and dtypes in ({torch.bfloat16}, {torch.float16})
         and len(sizes) == 1 and max(sizes) <= 256 and max(sizes) % 8 == 0
         and not options.get("dropout") and getattr(module, "is_causal", True) is True
+        and not any(options.get(name) is not None for name in ("softcap", "position_bias", "s_aux"))
+        and all(tensor.stride(-1) == 1 for tensor in tensors)
         and all(mask is None for mask in masks.masks)
     )  # fmt: skip
 
