@@ -86,7 +86,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         "--resume_from_checkpoint": ["train", *training(MODEL, out, resume_from_checkpoint=model)],
         "a file of a model": ["train", *training(other, out)],
         "--model_name_or_path ": commands(model, out)["doctor"],
-        "a file of a model: ": commands(model, out)["inspect"],
+        "--model": commands(model, out)["inspect"],
         "--model_name_or_path   ": commands(model, out)["plan"],
     }
     done = run_commands([(words, tmp_path) for words in orders.values()])

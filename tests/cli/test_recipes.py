@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 import make_recipes
-from fastsft import _C
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.cli import main as cli
@@ -21,18 +20,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "benchmarks" / "configs"
 CARD = re.compile(r"#   (.+?) +([\d.]+) of ([\d.]+)(, with fp16)?")
 OF_PLAN = ("lora", "lora_r", "lora_dropout", "lora_target_modules", "q_lora", "grad_dtype", "optim")
-# Parameters that the models' pages on the hub and their safetensors indexes name.
-PARAMETERS = {
-    "qwen2.5-0.5b": 494_032_768, "qwen2.5-1.5b": 1_543_714_304, "qwen2.5-7b": 7_615_616_512,
-    "qwen3-8b": 8_190_735_360, "llama-3.2-1b": 1_235_814_400, "llama-3.1-8b": 8_030_261_248,
-    "mistral-7b-v0.3": 7_248_023_552, "vicuna-7b": 6_738_415_616, "vicuna-13b": 13_015_864_320,
-}  # fmt: skip
 FEW = ("llama-3.2-1b-lora", "vicuna-7b-qlora", "qwen2.5-7b-full")
-
-
-@pytest.mark.parametrize("model", PARAMETERS)
-def test_configurations_are_the_published_ones(model: str) -> None:
-    assert _C.count_parameters((CONFIGS / f"{model}.json").read_text()) == PARAMETERS[model]
 
 
 def flags_of(recipe: str) -> list[str]:
@@ -137,4 +125,7 @@ def test_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_examples_are_the_recipes() -> None:
-    assert (ROOT / "examples" / "recipes").resolve() == FOLDER.resolve()
+    shown = ROOT / "examples" / "recipes"
+    assert {path.name: path.read_text() for path in shown.glob("*.yaml")} == {
+        path.name: path.read_text() for path in FOLDER.glob("*.yaml")
+    }
