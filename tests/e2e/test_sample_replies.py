@@ -124,17 +124,22 @@ def test_a_killed_run_has_the_same_replies(
     assert same(weights_of(tmp_path / "killed"), weights_of(tmp_path / "whole"))
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_signal_during_a_reply(
-    warm: WarmRanks, evaluated: dict[str, Any], prompts: Path, tmp_path: Path
+    warm: WarmRanks, evaluated: dict[str, Any], prompts: Path, tmp_path: Path, ranks: int
 ) -> None:
-    """The checkpoint of the signal has the evaluation before it, which is done again with its replies."""
-    flags = {**evaluated, "sample_prompts": prompts}
-    warm.train(flags, tmp_path / "whole")
+    """The signal is answered after the token. A resume makes all replies and does the evaluation."""
+    flags = {
+        **evaluated, "sample_prompts": prompts, "per_device_train_batch_size": 4 // ranks,
+        "early_stopping_patience": 1,
+    }  # fmt: skip
+    warm.train(flags, tmp_path / "whole", ranks)
     place = "fastsft.trainer.samples:Samples._next_logits"
-    run = warm.start(flags, tmp_path / "out", fault=("place", place, "sleep", -1, 5, 1.0))
+    run = warm.start(flags, tmp_path / "out", ranks, fault=("place", place, "sleep", -1, 5, 1.0))
     run.wait_for(f"reached {place}")
     run.send(signal.SIGTERM)
-    assert run.wait(60) == [128 + signal.SIGTERM]
-    warm.start(flags, tmp_path / "out").finish()
+    assert run.wait(60) == [128 + signal.SIGTERM] * ranks
+    assert "sample replies" not in run.all_text() and "the same command resumes" in run.all_text()
+    warm.start(flags, tmp_path / "out", ranks).finish()
     assert samples(tmp_path / "out") == samples(tmp_path / "whole")
     assert same(weights_of(tmp_path / "out"), weights_of(tmp_path / "whole"))

@@ -330,7 +330,10 @@ class Trainer(TrainerSurface):
         a resumed run repeat both, so the replies come first: callbacks count evaluations.
         """
         if self._samples is not None:
-            self.log_step({SAMPLES: self._samples.replies()})  # type: ignore[dict-item]
+            if self._guard is not None:
+                self._guard.before_evaluation("evaluate", self._planner, self._events)
+            replies = self._samples.replies(self._evaluator.after_batch)
+            self.log_step({SAMPLES: replies})  # type: ignore[dict-item]
         keys = self._ignore_keys
         return self.evaluate() if keys is None else self.evaluate(ignore_keys=keys)
 
