@@ -96,6 +96,35 @@ def test_wandb_has_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [table["train/global_step"] for table in tables] == [2, 4]
 
 
+class NoTexts(tracking.Tracker):
+    """A tracker that takes numbers alone."""
+
+    name = library = "numbers"
+
+    def open(self, *given: Any) -> None:
+        self.logged: list[Any] = []
+
+    def log(self, logs: Any, step: int) -> None:
+        self.logged.append((step, dict(logs)))
+
+    def log_samples(self, samples: Any, step: int) -> None:
+        raise OSError("no texts here")
+
+    def close(self, *, failed: bool) -> None:
+        self.logged.append("closed")
+
+
+def test_a_tracker_that_refuses_texts_goes_on_with_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    tracker = NoTexts()
+    tell(tracker, TrainingArguments(output_dir="o"))
+    assert tracker.logged == [(1, {"loss": 2.0}), (2, {"eval_loss": 1.5}), "closed"]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "--report_to numbers: sample replies are not sent there any more, other values are: "
+        "OSError: no texts here"
+    )
+
+
 TELL = """
 from reporting import test_samples
 from fastsft.arguments import TrainingArguments
