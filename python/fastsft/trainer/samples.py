@@ -7,6 +7,7 @@ Each token is a forward pass over prompt and reply, by all ranks together. So sh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.timeouts import deadline, note_progress
 from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 from fastsft.trainer.sample_files import read_prompts
 
 if TYPE_CHECKING:
@@ -58,18 +60,45 @@ def check_sample_prompts(args: TrainingArguments, data_args: object) -> None:
         read_prompts(args.sample_prompts, roles, getattr(data_args, "data_format", "auto"))
 
 
+def sample_tokenizer(setup: Setup) -> Tokenizer | None:
+    """Return the tokenizer of sample replies, with the vocabulary and chat template of the Trainer's.
+
+    None without --sample_prompts. ValueError if fastsft has no native equal of a script's own tokenizer.
+    """
+    args, given = setup.args, setup.tokenizer
+    if args.sample_prompts is None or setup.train_dataset is None:
+        return None
+    if isinstance(given, Tokenizer):
+        return given
+    flag, directory = f"--sample_prompts {args.sample_prompts}", setup.model.source_directory
+    if given is None:
+        try:
+            return Tokenizer.from_pretrained(directory)
+        except (ValueError, OSError) as error:
+            raise ValueError(
+                f"{flag}: expected processing_class of Trainer, or a tokenizer beside the model, got: {error}"
+            ) from None
+    template = getattr(given, "chat_template", None)
+    if template is not None and not isinstance(template, str):
+        raise ValueError(
+            f"{flag}: expected a chat template as text, got {type(template).__name__} at "
+            f"{type(given).__name__}; set its chat_template to the one to train with"
+        )
+    native = require_native_tokenizer(given, flag)
+    where = Path(getattr(given, "name_or_path", ""))
+    return Tokenizer(native, where if where.is_dir() else directory, chat_template=template)
+
+
 class Samples:
     """The prompts of `--sample_prompts`, and the replies of the model that is trained.
 
     Made before training, so that a prompt without a reply is an error there. Collective.
     """
 
-    def __init__(self, setup: Setup, rows: object, progress: Progress) -> None:
+    def __init__(self, setup: Setup, tokenizer: Tokenizer, rows: object, progress: Progress) -> None:
         """rows: the rows of the evaluation data, of which --sample_prompts N takes the first N."""
-        self._setup, self._progress = setup, progress
-        given = setup.tokenizer
+        self._setup, self._tokenizer, self._progress = setup, tokenizer, progress
         directory = str(setup.model.source_directory)
-        self._tokenizer = given if isinstance(given, Tokenizer) else Tokenizer.from_pretrained(directory)
         labelling = getattr(setup.train_dataset, "labelling", None) or {}
         name = labelling["template"] if labels_of(setup.train_dataset) else None
         self._labels = getattr(setup.train_dataset, "labelled_rows", None)
@@ -135,6 +164,12 @@ class Samples:
         given = str(self._setup.args.sample_prompts)
         found = self._of_rows(rows, int(given)) if is_count(given) else self._of_file(given, prompts)
         for number, prompt in enumerate(found, 1):
+            if max(prompt.ids) >= self._setup.engine.vocab_size:
+                raise ValueError(
+                    f"--sample_prompts {given}: prompt {number} has the token id {max(prompt.ids)}, and the "
+                    f"model a vocabulary of {self._setup.engine.vocab_size}: give Trainer the tokenizer of "
+                    "the model, or resize its embeddings"
+                )
             if len(prompt.ids) >= self._most_tokens():
                 raise ValueError(
                     f"--sample_prompts {given}: prompt {number} has {len(prompt.ids):,} tokens, which leaves "
