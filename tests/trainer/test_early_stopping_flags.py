@@ -161,6 +161,28 @@ def test_a_second_training_counts_anew(tmp_path: Path) -> None:
         assert run.state.global_step == 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"eval_steps": 100}, "--eval_steps 100 evaluates none"),
+        ({"eval_steps": 3, "eval_delay": 4}, "--eval_steps 3 with --eval_delay 4 evaluates none"),
+        ({"eval_strategy": "epoch", "eval_delay": 9}, "--eval_strategy epoch with --eval_delay 9 evaluates"),
+        ({"eval_steps": 4}, ""),
+        ({"eval_steps": 0.5}, ""),
+        ({"eval_strategy": "epoch"}, ""),
+        ({"eval_steps": 2, "eval_delay": 3}, ""),
+    ],
+)
+def test_a_run_without_evaluations_says_so(
+    tmp_path: Path, flags: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is said is right: transformers' rule decides at each of the four steps of the run."""
+    run = trainer(tmp_path, **options(2, max_steps=4, **flags))
+    run.train()
+    assert any("eval_loss" in entry for entry in run.state.log_history) == (not said)
+    assert ("will have no effect" in caplog.text) == bool(said) and said in caplog.text
+
+
 def test_refusals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     needs = {"output_dir": str(tmp_path), "use_cpu": True}
     with pytest.raises(
