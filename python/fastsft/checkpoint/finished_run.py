@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
 from fastsft.checkpoint.content import recover, rotate_what_is_left, source_checkpoint
-from fastsft.checkpoint.run_identity import TRAINED_BY, data_hash, describe_request
+from fastsft.checkpoint.early_end import EVAL_DATA, describe_stopping
+from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.checkpoint.state_files import Count, ListOf, Number, Shape, misfit
 from fastsft.data.token_rows import TokenRows, untouched_rows
 from fastsft.model.output_directory import is_kept_apart
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 RECORD_NAME = "fastsft_finished.json"
 _VERSION = 1
-_EVAL_DATA = "eval_data"  # key of a request with early stopping: the hash of each evaluation data set
 _OF_ADAPTERS = ("adapter_config.json", "adapter_model.safetensors")
 _RECORD: Mapping[str, Shape] = {
     "format_version": Count,
@@ -228,7 +228,7 @@ def _matching_record(
     if record is None or not _C.list_checkpoints(str(folder), links=True):
         return None
     request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset, eval_dataset)))
-    hashes = (request["data_hash"], *request.get(_EVAL_DATA, {}).values())
+    hashes = (request["data_hash"], *request.get(EVAL_DATA, {}).values())
     if None in hashes:  # without a hash, the data cannot be compared
         return None
     is_cut = record["step"] < request["planned_steps"] and not record.get("stopped_early", False)
@@ -312,28 +312,9 @@ def _request(
         "planned_steps": RunPlan.of(args, len(rows)).max_steps,
         "model": str(Path(model.source_directory).resolve()),
         **_adapters(model),
-        **_early_stopping(args, eval_dataset),
+        **describe_stopping(args, eval_dataset),
         **{name: getattr(args, name) for name in ("save_dtype", "max_shard_size", "load_best_model_at_end")},
     }
-
-
-def _early_stopping(args: TrainingArguments, eval_dataset: object) -> dict[str, Any]:
-    """Return arguments and data that decide about an early end; empty without --early_stopping_patience."""
-    if args.early_stopping_patience is None:
-        return {}
-    names = ("early_stopping_patience", "early_stopping_threshold", "metric_for_best_model",
-             "greater_is_better", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_loss",
-             "per_device_eval_batch_size")  # fmt: skip
-    sets = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
-    hashes = {str(name): _hash_of(dataset, args) for name, dataset in sets.items()}
-    return {**{name: getattr(args, name) for name in names}, _EVAL_DATA: hashes}
-
-
-def _hash_of(dataset: object, args: TrainingArguments) -> str | None:
-    """Return the `data_hash` of labelled rows; None for a script's own data set."""
-    if not _labelled_here(dataset):
-        return None
-    return data_hash(TokenRows.from_dataset(dataset, args.model_max_length))
 
 
 def _adapters(model: CausalLM) -> dict[str, Any]:
