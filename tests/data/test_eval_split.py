@@ -14,6 +14,7 @@ import pytest
 from fastsft import _C
 from fastsft.arguments.data import DataArguments
 from fastsft.data.data_module import make_supervised_data_module
+from fastsft.inspection.data_report import write_data_report
 from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, MODES, human_gpt
 
@@ -58,7 +59,13 @@ def test_no_conversation_is_on_both_sides(seed: int, tmp_path: Path) -> None:
     assert _C.count_shared_rows(evaluated.native, train.native) == 0
     assert len(train) + len(evaluated) == 57 + 45 + 3 + 2
     assert all(evaluated.native.target_counts() > 0)  # rows without targets are of no use there
-    assert train.eval_split == {"share": 0.3, "seed": seed, "conversations": len(evaluated), "of": 107}
+    assert train.eval_split == {
+        "share": 0.3,
+        "seed": seed,
+        "conversations": len(evaluated),
+        "of": 107,
+        "asked": 32,
+    }
 
 
 def test_the_draw_depends_on_seed_and_content_alone(tmp_path: Path) -> None:
@@ -120,5 +127,45 @@ def test_a_conversation_in_several_rows_is_not_divided(flags: dict[str, str], tm
 
 
 def test_copies_of_one_conversation_cannot_be_divided(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there more than 2 times, and equal ones are not divided"):
+    with pytest.raises(ValueError, match="with learned tokens are equal, and equal ones are not divided"):
         load([RECORDS[0]] * 6, tmp_path, 2)
+
+
+def test_many_copies_are_drawn_as_often_as_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of 40 conversations are there 4 times; 8 rows are asked for, and 2 to 8 conversations drawn."""
+    records, drawn = [record for i in range(40) for record in [RECORDS[i]] * (4 if i % 2 else 1)], [0, 0]
+    whole = load(records, tmp_path, 0)["train_dataset"]
+    copies = [texts(whole).count(text) for text in dict.fromkeys(texts(whole))]
+    assert sorted(copies) == [1] * 20 + [4] * 20
+    for seed in range(30):
+        sets = load(records, tmp_path, 8, eval_split_seed=seed)
+        found = texts(sets["eval_dataset"])
+        assert 8 <= len(found) <= 11 and not set(found) & set(texts(sets["train_dataset"]))
+        said = capsys.readouterr().out
+        assert ("(8 asked for; equal ones are not divided)" in said) == (len(found) != 8)
+        for text in set(found):
+            drawn[found.count(text) == 4] += 1
+    few, many = drawn  # with equal chances, the ratio is 1 but for noise
+    assert 0.75 < many / few < 1.35
+
+
+def test_two_conversations_leave_one_to_train_on(tmp_path: Path) -> None:
+    for seed in range(4):
+        sets = load([RECORDS[0]] * 3 + [RECORDS[1]] * 3, tmp_path, 5, eval_split_seed=seed)
+        assert [len(dataset) for dataset in sets.values()] == [3, 3]
+
+
+def test_the_report_has_the_figures_of_each_part(tmp_path: Path) -> None:
+    bad = {"conversations": human_gpt("question", "")}
+    sets = load([*RECORDS, bad], tmp_path, 10)
+    report = json.loads(write_data_report(tmp_path, sets).read_text())
+    whole = json.loads(write_data_report(tmp_path, load([*RECORDS, bad], tmp_path, 0)).read_text())["train"]
+    for name, dataset in (("train", sets["train_dataset"]), ("eval", sets["eval_dataset"])):
+        entry, rows = report[name], range(len(dataset))
+        assert entry["records"] == len(dataset)
+        assert entry["tokens"] == sum(len(dataset.native.ids(row)) for row in rows)
+        spans = [span for row in rows for span in dataset.native.learned(row)]
+        assert entry["learned_tokens"] == sum(end - begin for begin, end in spans)
+        assert entry["whole_file"].items() <= whole.items()
+    for name in ("records", "tokens", "learned_tokens"):
+        assert report["train"][name] + report["eval"][name] == whole[name]

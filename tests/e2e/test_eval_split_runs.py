@@ -13,7 +13,6 @@ from fastsft.arguments.data import DataArguments
 from fastsft.data.data_module import make_supervised_data_module
 from fastsft.tokenizer import Tokenizer
 from saved_runs import same
-from small_model import DATA
 from tiny_models import weights_of
 from warm_ranks import WarmRanks
 
@@ -25,12 +24,12 @@ def split(short: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tu
     """Two files with the records of both sides, found by their tokens."""
     tokenizer = Tokenizer.from_pretrained(short["model_name_or_path"], model_max_length=2048)
     policy = {"mask_policy": "spans", "template": "vicuna_v1.1"}
-    args = DataArguments(data_path=str(DATA), data_cache="none", **policy)
+    args = DataArguments(data_path=short["data_path"], data_cache="none", **policy)
     rows = make_supervised_data_module(tokenizer, args)["train_dataset"].native
     args.eval_split, args.eval_split_seed = 10, 5
     chosen = make_supervised_data_module(tokenizer, args)["eval_dataset"].native
     texts = {chosen.ids(row).tobytes() for row in range(len(chosen))}
-    records, folder = json.loads(DATA.read_text()), tmp_path_factory.mktemp("split")
+    records, folder = json.loads(Path(short["data_path"]).read_text()), tmp_path_factory.mktemp("split")
     is_chosen = [rows.ids(row).tobytes() in texts for row in range(len(rows))]
     assert sum(is_chosen) == 10 and len(records) == len(rows)
     for name, side in (("train.json", False), ("eval.json", True)):

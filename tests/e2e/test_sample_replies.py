@@ -11,7 +11,10 @@ import pytest
 import torch
 import transformers
 
+from fastsft.arguments import TrainingArguments
 from fastsft.model.generation import ChatModel
+from fastsft.trainer import Trainer
+from published_models import write_published
 from saved_runs import same
 from tiny_models import weights_of
 from warm_ranks import WarmRanks
@@ -124,17 +127,72 @@ def test_a_killed_run_has_the_same_replies(
     assert same(weights_of(tmp_path / "killed"), weights_of(tmp_path / "whole"))
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_signal_during_a_reply(
-    warm: WarmRanks, evaluated: dict[str, Any], prompts: Path, tmp_path: Path
+    warm: WarmRanks, evaluated: dict[str, Any], prompts: Path, tmp_path: Path, ranks: int
 ) -> None:
-    """The checkpoint of the signal has the evaluation before it, which is done again with its replies."""
-    flags = {**evaluated, "sample_prompts": prompts}
-    warm.train(flags, tmp_path / "whole")
+    """The signal is answered after the token. A resume makes all replies and does the evaluation."""
+    flags = {
+        **evaluated, "sample_prompts": prompts, "per_device_train_batch_size": 4 // ranks,
+        "early_stopping_patience": 1,
+    }  # fmt: skip
+    warm.train(flags, tmp_path / "whole", ranks)
     place = "fastsft.trainer.samples:Samples._next_logits"
-    run = warm.start(flags, tmp_path / "out", fault=("place", place, "sleep", -1, 5, 1.0))
+    run = warm.start(flags, tmp_path / "out", ranks, fault=("place", place, "sleep", -1, 5, 1.0))
     run.wait_for(f"reached {place}")
     run.send(signal.SIGTERM)
-    assert run.wait(60) == [128 + signal.SIGTERM]
-    warm.start(flags, tmp_path / "out").finish()
+    assert run.wait(60) == [128 + signal.SIGTERM] * ranks
+    assert "sample replies" not in run.all_text() and "the same command resumes" in run.all_text()
+    warm.start(flags, tmp_path / "out", ranks).finish()
     assert samples(tmp_path / "out") == samples(tmp_path / "whole")
     assert same(weights_of(tmp_path / "out"), weights_of(tmp_path / "whole"))
+
+
+OTHER = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}"
+    "<|im_start|>assistant: "
+)
+
+
+def script_trainer(tmp_path: Path, prompts: Path, tokenizer: Any, vocab_size: int = 512) -> Trainer:
+    """Return a Trainer of a model made in memory, on a script's own rows."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=vocab_size, num_key_value_heads=2, **shape)
+    row = {"input_ids": torch.arange(1, 9), "labels": torch.arange(1, 9)}
+    return Trainer(
+        transformers.LlamaForCausalLM(config), processing_class=tokenizer, train_dataset=[row] * 4,
+        eval_dataset=[row] * 2,
+        args=TrainingArguments(
+            str(tmp_path / "out"), use_cpu=True, max_steps=1, eval_strategy="steps", eval_steps=1,
+            sample_prompts=str(prompts), sample_max_new_tokens=4, save_strategy="no", plot_loss=False,
+            model_max_length=256,
+        ),
+    )  # fmt: skip
+
+
+def test_a_scripts_own_template_and_added_tokens_are_used(tmp_path: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(write_published(tmp_path / "m", "qwen3"))
+    tokenizer.chat_template = OTHER
+    tokenizer.add_tokens(["<sea>"])
+    prompts = tmp_path / "p.txt"
+    prompts.write_text("Tell me of the <sea>.")
+    with pytest.raises(
+        ValueError, match=r"--sample_prompts .*: prompt 1 has the token id .* vocabulary of 9"
+    ):
+        script_trainer(tmp_path, prompts, tokenizer, 9)
+    trainer = script_trainer(tmp_path, prompts, tokenizer, len(tokenizer))
+    assert trainer._samples is not None
+    (found,) = trainer._samples._prompts
+    wanted = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Tell me of the <sea>."}], add_generation_prompt=True
+    )
+    assert found.ids == wanted and len(tokenizer) - 1 in found.ids
+    trainer.train()
+    assert [entry for entry in trainer.state.log_history if "samples" in entry]
+
+
+def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path: Path, prompts: Path) -> None:
+    for given, said in ((None, "expected processing_class"), (object(), "object has no native equal")):
+        with pytest.raises(ValueError, match=f"--sample_prompts {prompts}: {said}"):
+            script_trainer(tmp_path, prompts, given)

@@ -17,7 +17,7 @@ from fastsft.ranks.output_directory import check_still_held, run_lock
 from fastsft.runtime.output_files import check_output_file, replace_file, write_output
 from planted import state
 from saved_runs import copy
-from saving_run import make_trainer
+from saving_run import Conversations, make_trainer
 
 
 @pytest.fixture
@@ -460,3 +460,24 @@ def test_a_run_without_its_tokenizer_is_not_finished(model: Path, output: Path) 
         assert finished_run.finished_output(*given) is None, name
         (output / "away").rename(output / name)
         assert finished_run.finished_output(*given) is not None, name
+
+
+def test_a_run_that_stopped_early_is_finished_for_its_evaluation_data_alone(
+    model: Path, output: Path
+) -> None:
+    stops = {"early_stopping_patience": 1, "eval_strategy": "steps", "eval_steps": 1}
+    trainer = make_trainer(model, output, max_steps=2, **stops, eval_dataset=Conversations())
+    saved = trainer.train()
+    saving.trainer_save_model_safe(trainer)
+    finished_run.record_end(trainer._run, saved)
+    given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
+    assert finished_run.finished_output(*given, Conversations()) is not None
+    other = Conversations()
+    other.native.append(other.native.ids(0), other.native.learned(0))
+    for evaluated in (other, object(), None):
+        assert finished_run.finished_output(*given, evaluated) is None
+    for name, value in {"eval_delay": 1, "eval_on_start": True, "per_device_eval_batch_size": 1}.items():
+        before = getattr(trainer.args, name)
+        setattr(trainer.args, name, value)
+        assert finished_run.finished_output(*given, Conversations()) is None, name
+        setattr(trainer.args, name, before)

@@ -41,7 +41,9 @@ class Tokens:
         Path(directory, "tokenizer_config.json").write_text("{}\n")
 
 
-def make_trainer(model: Path, output: Path, peft_config: Any = None, **options: Any) -> Trainer:
+def make_trainer(
+    model: Path, output: Path, peft_config: Any = None, eval_dataset: Any = None, **options: Any
+) -> Trainer:
     """Two conversations a micro-batch on one rank, two micro-batches a step, two steps an epoch."""
     flags = {
         "output_dir": str(output), "use_cpu": True, "gradient_accumulation_steps": 2, "num_train_epochs": 3,
@@ -53,6 +55,7 @@ def make_trainer(model: Path, output: Path, peft_config: Any = None, **options: 
         CausalLM.from_pretrained(str(model)),
         args=TrainingArguments(**flags),
         train_dataset=Conversations(),
+        eval_dataset=eval_dataset,
         tokenizer=Tokens(),
         peft_config=peft_config,
     )

@@ -11,6 +11,8 @@ import pytest
 import transformers
 
 from fastsft.arguments import TrainingArguments
+from fastsft.callbacks import TrainerCallback
+from fastsft.trainer.early_stopping import EarlyStoppingCallback
 from fastsft.trainer.preflight import disable_evaluation
 from trainer.test_trainer_surface import trainer
 
@@ -82,7 +84,7 @@ def test_the_count_survives_a_resume(
     assert run.state.global_step == 5 and run.state.best_metric == 4.0
     assert capsys.readouterr().out.count("in a row that is not better than 4: stopping") == 1
     entry = run.state.stateful_callbacks["EarlyStoppingCallback"]
-    assert entry["attributes"] == {"early_stopping_patience_counter": 3}
+    assert entry["attributes"]["early_stopping_patience_counter"] == 3
 
 
 def test_the_flag_of_now_counts_after_a_resume(tmp_path: Path) -> None:
@@ -93,11 +95,92 @@ def test_the_flag_of_now_counts_after_a_resume(tmp_path: Path) -> None:
     assert run.state.global_step == 4
 
 
+SAVES = {"save_strategy": "steps", "save_steps": 1}
+
+
+class Stopper(TrainerCallback):
+    """Ends a run at its first evaluation."""
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_training_stop = True
+
+
+def test_the_evaluation_at_the_start_of_a_resumed_run_does_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checkpoint's weights are no better than themselves; the next steps improve."""
+    trainer(tmp_path, [3.0, 2.0, 1.5], max_steps=3, **options(1, **SAVES)).train()
+    more = options(1, eval_on_start=True, **SAVES)
+    run = trainer(tmp_path, [1.5, 1.4, 1.3, 1.2], max_steps=6, **more)
+    run.train(resume_from_checkpoint=True)
+    assert run.state.global_step == 6 and not run._run.stop_reason and not run._run.stopped_early
+    assert "stopping" not in capsys.readouterr().out
+    fresh = trainer(tmp_path / "fresh", [3.0, 3.5, 3.6], **options(1, eval_on_start=True))
+    fresh.train()  # as in transformers, the evaluation at the start has no best value to be compared with
+    assert fresh.state.global_step == 2
+    trainer(tmp_path / "own", [3.0], max_steps=1, **options(1, **SAVES)).train()
+    stopped = trainer(tmp_path / "own", callbacks=[Stopper()], max_steps=6, **more)
+    stopped.train(resume_from_checkpoint=True)
+    assert stopped.state.global_step <= 2 and not stopped._run.stopped_early
+
+
+def test_a_full_count_in_the_checkpoint_says_why_nothing_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer(tmp_path, [1.0, 2.0], max_steps=2, **options(1, **SAVES)).train()
+    capsys.readouterr()
+    run = trainer(tmp_path, max_steps=8, **options(1, **SAVES))
+    run.train(resume_from_checkpoint=True)
+    reason = "eval_loss 2 at step 2 is the evaluation number 1 in a row that is not better than 1"
+    said = f"the checkpoint's patience had run out ({reason}): nothing is trained; a larger"
+    assert said in capsys.readouterr().out
+    assert run.state.global_step == 2 and run._run.stop_reason == reason
+    larger = trainer(tmp_path, [0.5] * 6, max_steps=4, **options(2, **SAVES))
+    larger.train(resume_from_checkpoint=True)
+    assert larger.state.global_step == 4 and not larger._run.stop_reason
+
+
+def test_evaluations_after_the_training_do_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = EarlyStoppingCallback(9)
+    run = trainer(tmp_path, [1.0, 0.5, 9.0, 9.0], callbacks=[own], max_steps=2, **options(1))
+    run.train()
+    for _ in range(2):
+        run.evaluate()
+    (callback,) = run._run.early_stopping()
+    assert not callback.has_stopped and not run._run.stop_reason
+    assert "stopping" not in capsys.readouterr().out
+    assert own.early_stopping_patience_counter == 2  # a script's callback is transformers'
+
+
 def test_a_second_training_counts_anew(tmp_path: Path) -> None:
     run = trainer(tmp_path, [1.0, 2.0, 1.0, 2.0], **options(1))
     for _ in range(2):
         run.train()
         assert run.state.global_step == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"eval_steps": 100}, "--eval_steps 100 evaluates none"),
+        ({"eval_steps": 3, "eval_delay": 4}, "--eval_steps 3 with --eval_delay 4 evaluates none"),
+        ({"eval_strategy": "epoch", "eval_delay": 9}, "--eval_strategy epoch with --eval_delay 9 evaluates"),
+        ({"eval_steps": 4}, ""),
+        ({"eval_steps": 0.5}, ""),
+        ({"eval_strategy": "epoch"}, ""),
+        ({"eval_steps": 2, "eval_delay": 3}, ""),
+    ],
+)
+def test_a_run_without_evaluations_says_so(
+    tmp_path: Path, flags: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is said is right: transformers' rule decides at each of the four steps of the run."""
+    run = trainer(tmp_path, **options(2, max_steps=4, **flags))
+    run.train()
+    assert any("eval_loss" in entry for entry in run.state.log_history) == (not said)
+    assert ("will have no effect" in caplog.text) == bool(said) and said in caplog.text
 
 
 def test_refusals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastsft import _C
 from fastsft.callbacks.state import TrainerState, TrainOutput
 from fastsft.checkpoint.content import recover, rotate_what_is_left, source_checkpoint
+from fastsft.checkpoint.early_end import EVAL_DATA, describe_stopping
 from fastsft.checkpoint.run_identity import TRAINED_BY, describe_request
 from fastsft.checkpoint.state_files import Count, ListOf, Number, Shape, misfit
 from fastsft.data.token_rows import TokenRows, untouched_rows
@@ -49,7 +50,11 @@ _RECORD: Mapping[str, Shape] = {
 
 
 def finished_output(
-    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+    model: CausalLM,
+    args: TrainingArguments,
+    tokenizer: object,
+    train_dataset: object,
+    eval_dataset: object = None,
 ) -> TrainOutput | None:
     """Return the result of this run if it has already finished in `output_dir`. Collective.
 
@@ -63,7 +68,7 @@ def finished_output(
     folder = Path(args.output_dir or ".")
     record = on_rank0(
         f"looking for a finished run in {folder}",
-        lambda: _matching_record(folder, model, args, tokenizer, train_dataset),
+        lambda: _matching_record(folder, model, args, tokenizer, train_dataset, eval_dataset),
     )
     if record is None:
         return None
@@ -95,7 +100,11 @@ def _had_limit(folder: Path, limit: int) -> bool:
 
 
 def check_no_other_model(
-    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+    model: CausalLM,
+    args: TrainingArguments,
+    tokenizer: object,
+    train_dataset: object,
+    eval_dataset: object = None,
 ) -> None:
     """Raise ValueError if `output_dir` holds the finished model of another run. Collective.
 
@@ -106,7 +115,7 @@ def check_no_other_model(
     folder = Path(args.output_dir or ".")
     record = on_rank0(
         f"looking for a finished model in {folder}",
-        lambda: _record_of_another(folder, model, args, tokenizer, train_dataset),
+        lambda: _record_of_another(folder, model, args, tokenizer, train_dataset, eval_dataset),
     )
     if record is None:
         return
@@ -117,7 +126,11 @@ def check_no_other_model(
 
 
 def check_not_ended(
-    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+    model: CausalLM,
+    args: TrainingArguments,
+    tokenizer: object,
+    train_dataset: object,
+    eval_dataset: object = None,
 ) -> None:
     """Raise ValueError if a run with other arguments ended in `output_dir` and no steps are left. Collective.
 
@@ -126,7 +139,7 @@ def check_not_ended(
     folder = Path(args.output_dir or ".")
     difference = on_rank0(
         f"looking for the end of a run in {folder}",
-        lambda: _difference_of_end(folder, model, args, tokenizer, train_dataset),
+        lambda: _difference_of_end(folder, model, args, tokenizer, train_dataset, eval_dataset),
     )
     if difference is not None:
         raise ValueError(
@@ -136,7 +149,12 @@ def check_not_ended(
 
 
 def _difference_of_end(
-    folder: Path, model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+    folder: Path,
+    model: CausalLM,
+    args: TrainingArguments,
+    tokenizer: object,
+    train_dataset: object,
+    eval_dataset: object,
 ) -> str | None:
     record = _read(folder / RECORD_NAME)
     if (
@@ -145,7 +163,7 @@ def _difference_of_end(
         or not _C.list_checkpoints(str(folder), links=True)
     ):
         return None
-    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
+    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset, eval_dataset)))
     if record["step"] < request["planned_steps"] and not record.get("stopped_early", False):
         return None
     for name in TRAINED_BY:
@@ -167,7 +185,8 @@ def record_end(trainer: SavedRun, output: TrainOutput) -> None:
         files = _model_files(folder)
     except ValueError:
         return  # a script's own trainer_save_model_safe has saved the model elsewhere
-    request = _request(trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
+    given = (trainer.tokenizer, trainer.train_dataset, trainer.eval_dataset)
+    request = _request(trainer.model, trainer.args, *given)
     record = {
         "format_version": _VERSION,
         "step": output.global_step,
@@ -196,15 +215,21 @@ def _labelled_here(dataset: object) -> bool:
 
 
 def _matching_record(
-    folder: Path, model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+    folder: Path,
+    model: CausalLM,
+    args: TrainingArguments,
+    tokenizer: object,
+    train_dataset: object,
+    eval_dataset: object,
 ) -> dict[str, Any] | None:
     record = _read(folder / RECORD_NAME)
     if record is None and os.path.lexists(folder / RECORD_NAME):
         tell(f"{folder / RECORD_NAME} is not as a finished run writes it: the run counts as not finished")
     if record is None or not _C.list_checkpoints(str(folder), links=True):
         return None
-    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
-    if request["data_hash"] is None:  # without a hash, the data cannot be compared
+    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset, eval_dataset)))
+    hashes = (request["data_hash"], *request.get(EVAL_DATA, {}).values())
+    if None in hashes:  # without a hash, the data cannot be compared
         return None
     is_cut = record["step"] < request["planned_steps"] and not record.get("stopped_early", False)
     if record["request"] != request or is_cut:
@@ -224,7 +249,12 @@ def _best_checkpoint(folder: Path) -> str | None:
 
 
 def _record_of_another(
-    folder: Path, model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+    folder: Path,
+    model: CausalLM,
+    args: TrainingArguments,
+    tokenizer: object,
+    train_dataset: object,
+    eval_dataset: object,
 ) -> dict[str, Any] | None:
     """Return the record of another run whose model is in `folder`; None if there is no such model."""
     record = _read(folder / RECORD_NAME)
@@ -233,7 +263,7 @@ def _record_of_another(
         return None
     if not _labelled_here(train_dataset):
         return record
-    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset)))
+    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset, eval_dataset)))
     return None if record["request"] == request else record
 
 
@@ -274,7 +304,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _request(
-    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object
+    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object, eval_dataset: object
 ) -> dict[str, Any]:
     rows = TokenRows.from_dataset(train_dataset, args.model_max_length)
     return {
@@ -282,18 +312,9 @@ def _request(
         "planned_steps": RunPlan.of(args, len(rows)).max_steps,
         "model": str(Path(model.source_directory).resolve()),
         **_adapters(model),
-        **_early_stopping(args),
+        **describe_stopping(args, eval_dataset),
         **{name: getattr(args, name) for name in ("save_dtype", "max_shard_size", "load_best_model_at_end")},
     }
-
-
-def _early_stopping(args: TrainingArguments) -> dict[str, Any]:
-    """Return the arguments that decide about an early end; empty without --early_stopping_patience."""
-    if args.early_stopping_patience is None:
-        return {}
-    names = ("early_stopping_patience", "early_stopping_threshold", "metric_for_best_model",
-             "greater_is_better", "eval_strategy", "eval_steps")  # fmt: skip
-    return {name: getattr(args, name) for name in names}
 
 
 def _adapters(model: CausalLM) -> dict[str, Any]:

@@ -87,6 +87,10 @@ class SavedRun(TrainedRun, Protocol):
         """Training data as passed to the Trainer."""
 
     @property
+    def eval_dataset(self) -> object:
+        """Evaluation data as passed to the Trainer."""
+
+    @property
     def train_rows(self) -> TokenRows:
         """Rows of the training data."""
 

@@ -64,9 +64,11 @@ def label_conversation_file(
     alike = dataclasses.replace(
         settings, template_date=labeller.options.template_date or None
     )  # rows that are labelled after midnight must see the same date
-    return LabelledRows(
+    rows = LabelledRows(
         labelled, width, pad_id, spans, labelling, label_alike=functools.partial(_label_by, alike)
     )
+    rows.settings, rows.data_format = alike, options.data_format
+    return rows
 
 
 def _label_by(settings: LabelSettings, sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledRows:

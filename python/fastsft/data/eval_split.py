@@ -29,7 +29,8 @@ _DIGEST_BYTES = 16
 def split_rows(path: str, rows: LabelledRows, share: float, seed: int) -> tuple[LabelledRows, LabelledRows]:
     """Return the rows to train on and the rows to evaluate on, both in the order of `rows`.
 
-    share: the evaluated fraction of the conversations, rounded up, or their number if at least 1. Rows
+    share: the evaluated fraction of the conversations, rounded up, or their number if at least 1. Equal
+    conversations stay together, so there may be more rows, or fewer if few conversations differ. Rows
     without targets are only trained. ValueError if one side would be empty, or if a conversation has several
     rows, which could be on both sides.
     """
@@ -50,10 +51,12 @@ def split_rows(path: str, rows: LabelledRows, share: float, seed: int) -> tuple[
     chosen = _first(groups, wanted)
     if not len(chosen):
         raise ValueError(
-            f"--eval_split {share:g}: each conversation of {path} is there more than {wanted:,} times, and "
-            "equal ones are not divided; give a larger number, or other data with --eval_data_path"
+            f"--eval_split {share:g}: all conversations of {path} with learned tokens are equal, and equal "
+            "ones are not divided; name other data with --eval_data_path"
         )
-    split = {"share": share, "seed": seed, "conversations": len(chosen), "of": len(rows.native)}
+    split = {
+        "share": share, "seed": seed, "conversations": len(chosen), "of": len(rows.native), "asked": wanted
+    }  # fmt: skip
     rest = np.setdiff1d(np.arange(len(rows.native)), chosen)
     return rows.select(rest, split), rows.select(chosen, split)
 
@@ -81,9 +84,11 @@ def check_split(share: float, train_dataset: object) -> None:
 
 def split_line(path: str, split: dict[str, float]) -> str:
     """Return the line about the split. split: `eval_split` of the split rows."""
+    differs = split["conversations"] != split["asked"]
+    more = f" ({split['asked']:,} asked for; equal ones are not divided)" if differs else ""
     return (
         f"{path}: --eval_split {split['share']:g}: {split['conversations']:,} of {split['of']:,} "
-        f"conversations to evaluate on, the rest to train on; drawn with seed {split['seed']}"
+        f"conversations to evaluate on{more}, the rest to train on; drawn with seed {split['seed']}"
     )
 
 
@@ -103,11 +108,14 @@ def _groups(native: _C.TokenDataset, seed: int) -> list[list[int]]:
 
 
 def _first(groups: list[list[int]], wanted: int) -> npt.NDArray[np.int64]:
-    """Return at most `wanted` rows in ascending order: the first groups, except groups that are too large."""
+    """Return at least `wanted` rows in ascending order: the first groups, but never all groups.
+
+    A group that exceeds the number is taken, too: without it, conversations with few copies would be drawn
+    more often than others.
+    """
     chosen: list[int] = []
-    for group in groups:
-        if len(chosen) + len(group) <= wanted:
-            chosen += group
-        if len(chosen) == wanted:
+    for group in groups[:-1]:
+        chosen += group
+        if len(chosen) >= wanted:
             break
     return np.sort(np.asarray(chosen, dtype=np.int64))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fastsft import _C
+from fastsft.data.chat.labelling import LabelSettings
 from fastsft.tokenizer.interfaces import ChatTokenizer
 
 Tensors = dict[str, torch.Tensor]
@@ -37,10 +38,13 @@ class LabelledRows:
     attention mask is True for all tokens of the row; otherwise, as in FastChat, it is True for all ids except
     `pad_id`. labelling: mask policy, template and stop token. label_alike: labels other conversations with
     the same settings and a given tokenizer; None if FastChat's labelling was used. eval_split: how the rows
-    were divided into training and evaluation data; None if they were not.
+    were divided into training and evaluation data; None if they were not. settings, data_format: how the
+    rows of a file were labelled and read; None and "auto" for records of a script.
     """
 
     eval_split: dict[str, float] | None = None
+    settings: LabelSettings | None = None
+    data_format: str = "auto"
 
     def __init__(
         self,

@@ -94,6 +94,11 @@ class SupervisedDataset(Dataset[Tensors]):
         return self._rows.labelling if "_rows" in self.__dict__ else {}
 
     @property
+    def labelled_rows(self) -> LabelledRows | None:
+        """The labelled rows; None if a script's own `preprocess` made the rows."""
+        return self.__dict__.get("_rows")
+
+    @property
     def eval_split(self) -> dict[str, float] | None:
         """How --eval_split divided the data; None without it."""
         return self._rows.eval_split if "_rows" in self.__dict__ else None
@@ -182,6 +187,11 @@ class LazySupervisedDataset(Dataset[Tensors]):
     @property
     def labelling(self) -> dict[str, Any]:
         return {} if is_rebound("preprocess") else self._lazy.rows.labelling
+
+    @property
+    def labelled_rows(self) -> LabelledRows | None:
+        """The labelled rows; None if a script has its own `preprocess`."""
+        return None if is_rebound("preprocess") else self._lazy.rows
 
     def __getattr__(self, name: str) -> Sequence[Any]:
         if name != "raw_data" or "_lazy" not in self.__dict__:

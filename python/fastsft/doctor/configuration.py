@@ -33,7 +33,6 @@ CLASSES: tuple[type, ...] = (ModelArguments, DataArguments, TrainingArguments, L
 def _check_training(args: TrainingArguments) -> None:
     check_schedule(args)
     check_trackers(args.report_to, args)
-    check_sample_prompts(args)
 
 
 # Checks that a run makes before it reads data, for each argument class.
@@ -120,6 +119,7 @@ def _check_evaluation(run: ExaminedRun, refusals: list[str]) -> None:
     if not has_data:
         disable_evaluation(run.resolved_args)
     try:
+        check_sample_prompts(run.resolved_args, run.resolved_data_args)
         check_best_of_command(run.resolved_args, has_data)
         check_before_training(CausalLM, run.resolved_args, run.resolved_data_args if has_data else None)
     except ValueError as error:

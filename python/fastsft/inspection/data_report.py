@@ -35,7 +35,8 @@ def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Pat
 
     The file has counts for `train` and `eval`, and how their labels were made. data_module: from
     make_supervised_data_module, or a script's own. For a data set that fastsft did not label, only its class
-    and number of rows are written. See docs/spec/fastchat_labels.md, section 4.1.
+    and number of rows are written. With --eval_split, each part has its own counts, and those of the whole
+    file as `whole_file`. See docs/spec/fastchat_labels.md, section 4.1.
     """
     content = {
         name: _described(dataset)
@@ -50,14 +51,27 @@ def write_data_report(directory: str | Path, data_module: dict[str, Any]) -> Pat
 def _described(dataset: object) -> dict[str, Any]:
     to_json = getattr(getattr(dataset, "report", None), "to_json", None)
     if to_json is not None:
+        labelling = getattr(dataset, "labelling", None) or {}
         split = getattr(dataset, "eval_split", None)
-        of_split = {} if split is None else {"eval_split": split}
-        return {**(getattr(dataset, "labelling", None) or {}), **of_split, **json.loads(to_json())}
+        report = json.loads(to_json())
+        return {**labelling, **(report if split is None else _part(dataset, split, report))}
     if isinstance(dataset, Mapping):
         return {str(name): _described(item) for name, item in dataset.items()}
     kind = type(dataset)
     rows = len(dataset) if hasattr(dataset, "__len__") else None
     return {"dataset": f"{kind.__module__}.{kind.__qualname__}", "rows": rows}
+
+
+def _part(dataset: object, split: Mapping[str, Any], report: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry of a part of --eval_split: its own counts, and the whole file's `report`."""
+    native: Any = getattr(dataset, "native", None)
+    return {
+        "eval_split": dict(split),
+        "records": len(native),
+        "tokens": int(native.lengths().sum()),
+        "learned_tokens": int(native.label_counts().sum()),
+        "whole_file": report,
+    }
 
 
 def show_data(

@@ -59,20 +59,21 @@ def find_start(config: RunConfig, model: CausalLM, data: LoadedData) -> Finished
     If the run has finished before, save its merged model, unless that model is up to date. ValueError if
     `output_dir` has another run's model, or if the merged model cannot be saved.
     """
-    args, tokenizer, rows = config.args, data.tokenizer, data.train_dataset
+    args, sets = config.args, (data.train_dataset, data.sets.get("eval_dataset"))
+    given = (model, args, data.tokenizer, *sets)
     asked: bool | str | None = args.resume_from_checkpoint
     if asked in (None, True) and not args.no_resume:
-        output = finished_output(model, args, tokenizer, rows)
+        output = finished_output(*given)
         if output is not None:
             merge_finished(args, config.lora_args, model)
             return Finished(output)
-        check_not_ended(model, args, tokenizer, rows)
+        check_not_ended(*given)
     starts_over = asked is None and args.no_resume
     checkpoint = asked
     if asked is None and not starts_over:
         checkpoint = newest_checkpoint(config.output_dir) is not None
     if not checkpoint:
-        check_no_other_model(model, args, tokenizer, rows)
+        check_no_other_model(*given)
     check_merged_path(args.output_dir, config.lora_args, model)
     return Resume(checkpoint) if checkpoint else Fresh(starts_over)
 

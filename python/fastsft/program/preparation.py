@@ -96,7 +96,7 @@ def read_config(
         check_best_of_run(trainer_class, args, files.has_evaluation)
     check_schedule(args)
     check_trackers(args.report_to, args)
-    check_sample_prompts(args)
+    check_sample_prompts(args, data_args)
     return RunConfig(model_args, data_args, args, lora_args, settings, files)
 
 

@@ -46,8 +46,9 @@ class Tracker(TrainerCallback):
 
     name: the value for --report_to. library: the name for import and pip. An error in `open` ends the
     training, which has not begun yet. A later error is logged once and switches the tracker off, so that a
-    server that does not answer cannot end a training. Evaluations after a training are logged to its tracker
-    run. That run ends when training stops early, when another Trainer begins training, or at exit.
+    server that does not answer cannot end a training. An error with sample replies switches only these off.
+    Evaluations after a training are logged to its tracker run. That run ends when training stops early, when
+    another Trainer begins training, or at exit.
     """
 
     name: ClassVar[str]
@@ -57,7 +58,7 @@ class Tracker(TrainerCallback):
     ] = {}  # tracker name -> the tracker that owns its library's current run
 
     def __init__(self) -> None:
-        self._is_open = self._is_off = self._trains = False
+        self._is_open = self._is_off = self._trains = self._lacks_samples = False
 
     @classmethod
     def check(cls, args: TrackedArguments) -> None:
@@ -114,7 +115,7 @@ class Tracker(TrainerCallback):
         self._begin(args, state, model, training=False)
         if self._is_open and logs and SAMPLES in logs:
             samples = cast("list[dict[str, str]]", logs[SAMPLES])
-            self._guarded(lambda: self.log_samples(samples, state.global_step))
+            self._send_samples(samples, state.global_step)
         elif self._is_open and logs:
             self._guarded(lambda: self.log(logs, state.global_step))
 
@@ -163,13 +164,25 @@ class Tracker(TrainerCallback):
                 f"{' '.join(str(error).split())}; correct the settings of {self.name}, or leave it out of "
                 "--report_to"
             ) from error
-        self._is_open, self._is_off = True, False
+        self._is_open, self._is_off, self._lacks_samples = True, False, False
         Tracker._current.setdefault(self.name, self)
 
     def leave_out(self, name: str, value: object, expected: str) -> None:
         """Warn once that the tracker cannot log this value."""
         kind = type(value).__name__
         warn_once(f"--report_to {self.name}: {name}: expected {expected}, got {kind}; it is not sent there")
+
+    def _send_samples(self, samples: list[dict[str, str]], step: int) -> None:
+        if self._is_off or self._lacks_samples:
+            return
+        try:
+            self.log_samples(samples, step)
+        except Exception as error:
+            self._lacks_samples = True
+            _log.warning(
+                "--report_to %s: sample replies are not sent there any more, other values are: %s: %s",
+                self.name, type(error).__name__, error,
+            )  # fmt: skip
 
     def _guarded(self, action: Callable[[], None]) -> None:
         if self._is_off:

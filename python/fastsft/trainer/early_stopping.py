@@ -17,10 +17,13 @@ class EarlyStoppingCallback(TrainerCallback):
     The evaluations are counted in a row; the default patience is 1. early_stopping_threshold: the least
     difference between a metric and the best metric that counts as an improvement (default 0.0). ValueError at
     the start of training without --metric_for_best_model or --eval_strategy. is_of_run: True for the callback
-    of --early_stopping_patience, whose count survives a resume. reason: why the run was stopped, or "".
+    of --early_stopping_patience, whose count and reason survive a resume. counts: False while evaluations do
+    not count: those of a run outside its training, and that of --eval_on_start after a resume, which has the
+    checkpoint's own weights. reason: why the run was stopped, or "".
     """
 
     is_of_run = False
+    counts = True
     reason = ""
 
     def __init__(
@@ -36,7 +39,7 @@ class EarlyStoppingCallback(TrainerCallback):
         if args.early_stopping_patience is None:
             return []
         made = cls(args.early_stopping_patience, args.early_stopping_threshold)
-        made.is_of_run = True
+        made.is_of_run, made.counts = True, False
         return [made]
 
     @property
@@ -48,8 +51,11 @@ class EarlyStoppingCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         """Raise ValueError unless the arguments name a metric and an evaluation strategy."""
+        self.counts = True
         if self.is_of_run and not state.global_step:
-            self.early_stopping_patience_counter, self.reason = 0, ""
+            self.early_stopping_patience_counter = 0
+        if self.is_of_run and not self.has_stopped:
+            self.reason = ""  # of a checkpoint whose patience was smaller
         if args.metric_for_best_model is None:
             raise ValueError("EarlyStoppingCallback needs a metric: give --metric_for_best_model loss")
         if args.eval_strategy == "no":
@@ -57,6 +63,14 @@ class EarlyStoppingCallback(TrainerCallback):
         if not args.load_best_model_at_end:
             name = "--early_stopping_patience" if self.is_of_run else "EarlyStoppingCallback"
             warn_once(f"{name} without --load_best_model_at_end: the run keeps its last weights")
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        """Leave later evaluations of the flag's callback uncounted; a script's callback counts on."""
+        self.counts = not self.is_of_run
+
+    on_train_stopped = on_train_end
 
     def on_evaluate(
         self,
@@ -67,6 +81,8 @@ class EarlyStoppingCallback(TrainerCallback):
         **_: object,
     ) -> None:
         """Count evaluations in a row that do not improve `state.best_metric`; stop when patience runs out."""
+        if not self.counts:
+            return
         name = metric_key(args.metric_for_best_model or "loss")
         value = (metrics or {}).get(name)
         if value is None:
@@ -91,10 +107,13 @@ class EarlyStoppingCallback(TrainerCallback):
 
     def state(self) -> dict[str, object]:
         """Return this callback's entry of `stateful_callbacks` in trainer_state.json."""
+        attributes: dict[str, object] = {
+            "early_stopping_patience_counter": self.early_stopping_patience_counter
+        }
         return {
             "args": {
                 "early_stopping_patience": self.early_stopping_patience,
                 "early_stopping_threshold": self.early_stopping_threshold,
             },
-            "attributes": {"early_stopping_patience_counter": self.early_stopping_patience_counter},
+            "attributes": attributes | ({"reason": self.reason} if self.is_of_run else {}),
         }

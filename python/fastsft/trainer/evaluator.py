@@ -53,7 +53,7 @@ class Evaluator:
     """The part of a Trainer that computes loss, predictions and metrics with the current weights.
 
     rows: the rows of eval_dataset, by name if there are several data sets. evaluated_rows: the rows of the
-    running or last evaluation.
+    running or last evaluation. after_batch: the function of `calling_after_batches`, if any.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Evaluator:
         self._setup, self._reader, self._events, self._progress = setup, reader, events, progress
         self._log, self._preparation_time = log, preparation_time
         self._tells_preparation = False  # True once an evaluation has come before the first train()
-        self._after_batch: Callable[[], None] = lambda: None
+        self.after_batch: Callable[[], None] = lambda: None
         self.rows: TokenRows | dict[str, TokenRows] | None = None
         self.evaluated_rows: TokenRows | None = None
 
@@ -126,11 +126,11 @@ class Evaluator:
     @contextmanager
     def calling_after_batches(self, function: Callable[[], None]) -> Iterator[None]:
         """Call `function` after each batch of an evaluation while the context is open."""
-        self._after_batch = function
+        self.after_batch = function
         try:
             yield
         finally:
-            self._after_batch = lambda: None
+            self.after_batch = lambda: None
 
     def _rows_of(self, dataset: object) -> TokenRows:
         """Return the rows of `dataset`, after a check that they are the same on all ranks. Collective."""
@@ -195,7 +195,7 @@ class Evaluator:
                     predictor.step(done - 1)
                 show(done, total)
                 self._events.fire("on_prediction_step")
-                self._after_batch()
+                self.after_batch()
 
             by_labels = exact_loss if args.eval_loss == "exact" else evaluation_loss
             compute = by_labels if rows.has_labels else no_loss

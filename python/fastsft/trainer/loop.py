@@ -84,6 +84,12 @@ def finish_pending_work(run: Run) -> bool:
     pending, plan, step = run.pending, run.planner.plan, run.state.global_step
     # Patience that has run out in the checkpoint: the run was killed before its end was saved.
     stop = pending.stop or run.stopped_early
+    if run.stopped_early and step < plan.max_steps:
+        reason = f" ({run.stop_reason})" if run.stop_reason else ""
+        tell(
+            f"the checkpoint's patience had run out{reason}: nothing is trained; a larger "
+            "--early_stopping_patience goes on"
+        )
     ends_epoch = pending.epoch_end
     if pending.evaluate:
         run.events.control.should_evaluate, run.events.control.should_save = True, pending.save

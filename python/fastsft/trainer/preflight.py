@@ -7,6 +7,7 @@ import dataclasses
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.support import default_of
 from fastsft.arguments.training_fields import METRIC_FIELDS
+from fastsft.callbacks.state import TrainerState
 from fastsft.runtime.messages import warn_once
 
 
@@ -72,4 +73,26 @@ def warn_of_no_evaluation(args: TrainingArguments) -> None:
     if args.eval_strategy == "no" and not args.eval_on_start:
         warn_once(
             "there is data to evaluate on, and nothing evaluates on it: give --eval_strategy epoch, or steps"
+        )
+
+
+def warn_without_evaluations(args: TrainingArguments, state: TrainerState, steps_per_epoch: int) -> None:
+    """Warn once if no step of the run is evaluated although flags wait for an evaluation."""
+    last, delay = state.max_steps, args.eval_delay or 0
+    if args.eval_strategy == "steps":
+        every = state.eval_steps
+        is_evaluated = last // every * every >= max(delay, 1)
+        given = f"--eval_steps {every:g}"
+    else:
+        is_evaluated, given = last / steps_per_epoch >= delay, f"--eval_strategy {args.eval_strategy}"
+    waiting = [
+        name
+        for name in ("early_stopping_patience", "sample_prompts")
+        if getattr(args, name) is not None and not (name == "sample_prompts" and args.eval_on_start)
+    ]
+    if waiting and not is_evaluated:
+        delayed = f" with --eval_delay {delay:g}" if delay else ""
+        warn_once(
+            f"--{' and --'.join(waiting)} will have no effect: the run has {last:,} steps, of which "
+            f"{given}{delayed} evaluates none (unless a callback asks for it); evaluate more often"
         )

@@ -18,6 +18,7 @@ from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.events import set_intervals
+from fastsft.trainer.preflight import warn_without_evaluations
 
 if TYPE_CHECKING:
     from fastsft.trainer.run import Run
@@ -72,6 +73,7 @@ def start(run: Run, checkpoint: str | None, *, is_automatic: bool) -> None:
     setup, state, plan = run.setup, run.state, run.planner.plan
     state.epoch, state.max_steps, state.num_train_epochs = 0.0, plan.max_steps, plan.num_epochs
     set_intervals(state, setup.args)
+    warn_without_evaluations(setup.args, state, plan.steps_per_epoch)
     run.batches.open_reader()
     forget_tuned_gemms()
     if checkpoint is not None:

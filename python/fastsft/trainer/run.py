@@ -98,7 +98,11 @@ class Run:
         model.check_as_given("Trainer.train", True)  # callbacks may have changed the model
         model.load_written_weights()
         if self.setup.args.eval_on_start:
+            for stopping in self.early_stopping():
+                stopping.counts = not self.state.global_step
             self.evaluate()
+            for stopping in self.early_stopping():
+                stopping.counts = True
         self.stepper.begin()
 
     def end_steps(self) -> None:

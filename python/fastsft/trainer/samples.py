@@ -6,16 +6,17 @@ Each token is a forward pass over prompt and reply, by all ranks together. So sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from fastsft import _C
-from fastsft.data.chat.labelling import labels_of
+from fastsft.data.chat.labelling import labels_of, parse_role_map
 from fastsft.data.chat.prompts import Prompts
+from fastsft.data.chat.template_choice import MODEL
 from fastsft.data.token_rows import TokenRows
 from fastsft.model.generation import Sampling, stop_ids
 from fastsft.planning.devices import size_text
@@ -24,9 +25,9 @@ from fastsft.ranks.exchange import on_rank0
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.timeouts import deadline, note_progress
-from fastsft.sources.data_files import data_files
-from fastsft.sources.readers import read_records
 from fastsft.tokenizer.tokenizer import Tokenizer
+from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
+from fastsft.trainer.sample_files import read_prompts
 
 if TYPE_CHECKING:
     from fastsft.arguments import TrainingArguments
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from fastsft.trainer.setup import Setup
 
 _MOST_LOGIT_BYTES = 1 << 30  # of a prompt and its reply, whose logits are computed in every pass
-_ROLES = {"human": "user", "gpt": "assistant"}
-_Messages = list[dict[str, str]]
 
 
 class SamplePrompt(NamedTuple):
@@ -51,40 +50,43 @@ def is_count(sample_prompts: str) -> bool:
     return sample_prompts.isdigit()
 
 
-def check_sample_prompts(args: TrainingArguments) -> None:
-    """Raise ValueError on rank 0 if --sample_prompts names a file without prompts, before data is read."""
-    if launch().rank == 0 and args.sample_prompts is not None and not is_count(args.sample_prompts):
-        read_prompts(args.sample_prompts)
+def check_sample_prompts(args: TrainingArguments, data_args: object) -> None:
+    """Raise ValueError on rank 0 if --sample_prompts names a file without prompts, before data is read.
 
-
-def read_prompts(path: str) -> list[_Messages]:
-    """Return the messages of each prompt in a file.
-
-    A .txt file has a prompt in each line. Other files have records as --data_path has them, whose messages
-    after the last question are left out. ValueError if a file is missing, or has a record without question.
+    data_args: has --role_map and --data_format, unless a script has replaced its class.
     """
-    try:
-        if path.endswith(".txt"):
-            lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
-            prompts = [[{"role": "user", "content": line.strip()}] for line in lines if line.strip()]
-        else:
-            prompts = [_question(record) for record in read_records(data_files(path))]
-    except (OSError, ValueError) as error:
+    if launch().rank == 0 and args.sample_prompts is not None and not is_count(args.sample_prompts):
+        roles = parse_role_map(getattr(data_args, "role_map", None))
+        read_prompts(args.sample_prompts, roles, getattr(data_args, "data_format", "auto"))
+
+
+def sample_tokenizer(setup: Setup) -> Tokenizer | None:
+    """Return the tokenizer of sample replies, with the vocabulary and chat template of the Trainer's.
+
+    None without --sample_prompts. ValueError if fastsft has no native equal of a script's own tokenizer.
+    """
+    args, given = setup.args, setup.tokenizer
+    if args.sample_prompts is None or setup.train_dataset is None:
+        return None
+    if isinstance(given, Tokenizer):
+        return given
+    flag, directory = f"--sample_prompts {args.sample_prompts}", setup.model.source_directory
+    if given is None:
+        try:
+            return Tokenizer.from_pretrained(directory)
+        except (ValueError, OSError) as error:
+            raise ValueError(
+                f"{flag}: expected processing_class of Trainer, or a tokenizer beside the model, got: {error}"
+            ) from None
+    template = getattr(given, "chat_template", None)
+    if template is not None and not isinstance(template, str):
         raise ValueError(
-            f"--sample_prompts {path}: expected a number, or a file with a prompt a line (.txt) or records "
-            f"as in --data_path, got: {error}"
-        ) from None
-    if not prompts:
-        raise ValueError(f"--sample_prompts {path}: expected prompts, got an empty file")
-    return prompts
-
-
-def _question(record: Any) -> _Messages:
-    turns = [(_ROLES.get(turn["from"], turn["from"]), turn["value"]) for turn in record["conversations"]]
-    last = max((place for place, (role, _) in enumerate(turns) if role == "user"), default=-1)
-    if last < 0:
-        raise ValueError(f"a record without a message of the user: {str(record)[:80]}")
-    return [{"role": role, "content": text} for role, text in turns[: last + 1]]
+            f"{flag}: expected a chat template as text, got {type(template).__name__} at "
+            f"{type(given).__name__}; set its chat_template to the one to train with"
+        )
+    native = require_native_tokenizer(given, flag)
+    where = Path(getattr(given, "name_or_path", ""))
+    return Tokenizer(native, where if where.is_dir() else directory, chat_template=template)
 
 
 class Samples:
@@ -93,27 +95,30 @@ class Samples:
     Made before training, so that a prompt without a reply is an error there. Collective.
     """
 
-    def __init__(self, setup: Setup, rows: object, progress: Progress) -> None:
+    def __init__(self, setup: Setup, tokenizer: Tokenizer, rows: object, progress: Progress) -> None:
         """rows: the rows of the evaluation data, of which --sample_prompts N takes the first N."""
-        self._setup, self._progress = setup, progress
-        given = setup.tokenizer
+        self._setup, self._tokenizer, self._progress = setup, tokenizer, progress
         directory = str(setup.model.source_directory)
-        self._tokenizer = given if isinstance(given, Tokenizer) else Tokenizer.from_pretrained(directory)
         labelling = getattr(setup.train_dataset, "labelling", None) or {}
         name = labelling["template"] if labels_of(setup.train_dataset) else None
-        prompts = Prompts(self._tokenizer, name)
+        self._labels = getattr(setup.train_dataset, "labelled_rows", None)
+        prompts = Prompts(self._tokenizer, name, getattr(self._labels, "settings", None))
         self._stop = stop_ids(directory, self._tokenizer, prompts)
         self._prompts = self._choose(rows, prompts)
 
-    def replies(self) -> list[dict[str, str]]:
-        """Return prompt and reply of each prompt, and the reply in the data if known. Collective."""
+    def replies(self, after_token: Callable[[], None]) -> list[dict[str, str]]:
+        """Return prompt and reply of each prompt, and the reply in the data if known. Collective.
+
+        after_token: called after each token, by all ranks together; answers signals, as after each batch of
+        an evaluation.
+        """
         args, count = self._setup.args, len(self._prompts)
         texts: dict[int, str] = {}
         with deadline(args, "evaluation"), self._progress.phase("sampling", f"{count} replies") as show:
             for begin in range(0, count, args.world_size):
                 number = begin + args.process_index
                 prompt = self._prompts[number] if number < count else None
-                reply = self._reply(prompt, args.seed + number)
+                reply = self._reply(prompt, args.seed + number, after_token)
                 if prompt is not None:
                     texts[number] = self._tokenizer.decode(reply).strip()
                 show(min(begin + args.world_size, count), count)
@@ -124,7 +129,7 @@ class Samples:
             for number, prompt in enumerate(self._prompts)
         ]
 
-    def _reply(self, prompt: SamplePrompt | None, seed: int) -> list[int]:
+    def _reply(self, prompt: SamplePrompt | None, seed: int, after_token: Callable[[], None]) -> list[int]:
         """Return the ids that follow `prompt`; [] without one, while other ranks have theirs. Collective."""
         args, generator = self._setup.args, torch.Generator().manual_seed(seed)
         sampling = Sampling(args.sample_temperature)
@@ -138,6 +143,7 @@ class Samples:
             left = 0 if token is None or token in self._stop else left - 1
             if token is not None and token not in self._stop:
                 ids.append(token)
+            after_token()
         return ids[len(prompt_ids) :]
 
     def _next_logits(self, ids: list[int]) -> torch.Tensor:
@@ -156,18 +162,41 @@ class Samples:
 
     def _choose(self, rows: object, prompts: Prompts) -> list[SamplePrompt]:
         given = str(self._setup.args.sample_prompts)
-        if is_count(given):
-            found = self._of_rows(rows, int(given))
-        else:
-            read = on_rank0(f"reading {given}", lambda: read_prompts(given))
-            found = [SamplePrompt(messages[-1]["content"], prompts.ids(messages)) for messages in read]
+        found = self._of_rows(rows, int(given)) if is_count(given) else self._of_file(given, prompts)
         for number, prompt in enumerate(found, 1):
+            if max(prompt.ids) >= self._setup.engine.vocab_size:
+                raise ValueError(
+                    f"--sample_prompts {given}: prompt {number} has the token id {max(prompt.ids)}, and the "
+                    f"model a vocabulary of {self._setup.engine.vocab_size}: give Trainer the tokenizer of "
+                    "the model, or resize its embeddings"
+                )
             if len(prompt.ids) >= self._most_tokens():
                 raise ValueError(
                     f"--sample_prompts {given}: prompt {number} has {len(prompt.ids):,} tokens, which leaves "
                     f"no room for a reply: prompt and reply have at most {self._most_tokens():,} together "
                     f"(--model_max_length, and {size_text(_MOST_LOGIT_BYTES)} of logits); shorten it"
                 )
+        return found
+
+    def _of_file(self, path: str, prompts: Prompts) -> list[SamplePrompt]:
+        """Return the prompts of a file, with the tokens that the training data's labels give them."""
+        settings, data_format = getattr(self._labels, "settings", None), "auto"
+        if self._labels is not None:
+            data_format = self._labels.data_format
+        roles = settings.role_map if settings else {}
+        found = []
+        questions = on_rank0(f"reading {path}", lambda: read_prompts(path, roles, data_format))
+        for number, question in enumerate(questions, 1):
+            try:
+                if question.has_tools and prompts.name != MODEL:
+                    raise ValueError(
+                        f"expected no tools, which template {prompts.name} does not write, got a record with "
+                        f"tools or calls; leave them out, or train with --template {MODEL}"
+                    )
+                ids = prompts.ids_of_record(question.record, question.data_format)
+            except ValueError as error:
+                raise ValueError(f"--sample_prompts {path}: prompt {number}: {error}") from None
+            found.append(SamplePrompt(question.text, ids))
         return found
 
     def _of_rows(self, rows: object, count: int) -> list[SamplePrompt]:

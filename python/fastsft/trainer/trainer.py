@@ -42,7 +42,7 @@ from fastsft.trainer.preflight import check_before_training, check_metrics
 from fastsft.trainer.resume import checkpoint_to_resume, start
 from fastsft.trainer.rows import RowReader
 from fastsft.trainer.run import Run
-from fastsft.trainer.samples import Samples
+from fastsft.trainer.samples import Samples, sample_tokenizer
 from fastsft.trainer.setup import FixedArguments, seed_everything, use_log_level
 from fastsft.trainer.surface import TrainerSurface
 from fastsft.trainer.token_counter import rate_of_run
@@ -108,6 +108,7 @@ class Trainer(TrainerSurface):
         setup.train_dataset = train_dataset
         setup.tokenizer = tokenizer if processing_class is None else processing_class
         self._open_model(model, peft_config, eval_dataset)
+        self._sample_tokenizer = sample_tokenizer(setup)
         self._build()
         self._attach(callbacks, eval_dataset)
 
@@ -169,8 +170,8 @@ class Trainer(TrainerSurface):
             planner.rows.check_for(setup.model, setup.engine.vocab_size)
         self._set_evaluation(eval_dataset)
         self._samples = None
-        if args.sample_prompts is not None and has_data:
-            self._samples = Samples(setup, self._evaluator.rows, self.progress)
+        if self._sample_tokenizer is not None:
+            self._samples = Samples(setup, self._sample_tokenizer, self._evaluator.rows, self.progress)
         if self._guard is not None:
             self._guard.note_planned()
         events.fire("on_init_end")
@@ -330,7 +331,10 @@ class Trainer(TrainerSurface):
         a resumed run repeat both, so the replies come first: callbacks count evaluations.
         """
         if self._samples is not None:
-            self.log_step({SAMPLES: self._samples.replies()})  # type: ignore[dict-item]
+            if self._guard is not None:
+                self._guard.before_evaluation("evaluate", self._planner, self._events)
+            replies = self._samples.replies(self._evaluator.after_batch)
+            self.log_step({SAMPLES: replies})  # type: ignore[dict-item]
         keys = self._ignore_keys
         return self.evaluate() if keys is None else self.evaluate(ignore_keys=keys)
 

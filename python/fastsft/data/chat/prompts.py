@@ -22,15 +22,23 @@ class Prompts:
     """A maker of prompts for a tokenizer with a chat template.
 
     template: a name in `chat_templates()`; by default the model's own template, or vicuna_v1.1 if the model
-    has none. name: the name of the template in use. stop_id: the id of the token that ends replies; None if
+    has none. settings: those of training labels, whose role names, date and chat_template_name are used.
+    name: the name of the template in use. stop_id: the id of the token that ends replies; None if
     the tokenizer has no such token. ValueError if the template is unknown.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: str | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template: str | None = None, settings: LabelSettings | None = None
+    ) -> None:
         if template is None and template_source(tokenizer) is None:
             template = "vicuna_v1.1"
         native = tokenizer.native
-        settings = LabelSettings(mask_policy="spans", template=template, train_turns="last")
+        given = settings or LabelSettings()
+        settings = LabelSettings(
+            mask_policy="spans", template=template, train_turns="last", role_map=given.role_map,
+            role_aliases=given.role_aliases, chat_template_name=given.chat_template_name,
+            template_date=given.template_date,
+        )  # fmt: skip
         self._labeller = make_labeller(native, _LENGTH, -1, settings, tokenizer=tokenizer, prompts=True)
         described = describe(self._labeller)
         self.name = described["template"]
@@ -48,9 +56,20 @@ class Prompts:
         if not messages or messages[-1]["role"] != "user":
             raise ValueError("expected messages of which the last one is the user's")
         seen = self._explained(messages)
+        return self._prompt(seen, seen.outcome != "excluded")
+
+    def ids_of_record(self, record: Mapping[str, object], data_format: str = "auto") -> list[int]:
+        """Return the token ids of a record's prompt, the tokens before its last reply.
+
+        ValueError if the template leaves out a message of the record, as it would in training.
+        """
+        seen = _C.explain_record(json.dumps(record), self._labeller, 0, data_format)
+        return self._prompt(seen, seen.outcome == "noted")
+
+    def _prompt(self, seen: _C.Explanation, is_whole: bool) -> list[int]:
         tokens = itertools.takewhile(lambda each: self._is_own or not each[3], seen.tokens)
         prompt = [token for token, *_ in tokens]
-        if prompt and seen.outcome != "excluded":
+        if prompt and is_whole:
             return prompt
         reasons = [f"{finding.remark}: {finding.reason}" for finding in seen.findings]
         reasons += [str(fault) for fault in seen.faults]
