@@ -160,8 +160,7 @@ void SummedGradients::reduce(size_t unit) {
   // The update is the first to need the sums of a single copy. If the backend copies what it sums,
   // one reduction runs at a time, as in the memory plan.
   const at::Device device = options_.wide.device();
-  if (device.is_cpu() || ranks_.shards.copies_to_host(device) ||
-      ranks_.replicas.world_size() > 1) {
+  if (device.is_cpu() || ranks_.shards.copies_to_host(device) || ranks_.replicas.world_size() > 1) {
     finish_pending();
   }
   const std::string& name = units_[unit].name();
