@@ -134,6 +134,7 @@ def test_the_default_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """config.json first; pickled weights where there are no safetensors."""
     config_in(tmp_path, "opt", ffn_dim=24, word_embed_proj_dim=16)
+    (tmp_path / "pytorch_model.bin").touch()
     asked: list[list[str]] = []
 
     def snapshot(name: str, *, allow_patterns: list[str], **_: Any) -> str:

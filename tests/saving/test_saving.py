@@ -217,7 +217,7 @@ def test_directories_without_weights(tmp_path, model):
     engine = _C.Engine((model / "config.json").read_text())
     with pytest.raises(ValueError, match="found none"):
         saving.load_weights(engine, tmp_path)
-    with pytest.raises(ValueError, match="no such directory"):
+    with pytest.raises(ValueError, match="missing is not a directory"):
         saving.load_weights(engine, tmp_path / "missing")
 
 
