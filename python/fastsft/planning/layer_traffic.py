@@ -1,6 +1,6 @@
 """Memory traffic of a decoder layer's kernels on a GPU.
 
-tests/fake_device/test_counts.py compares these bytes with those that the kernels touch.
+tests/fake_device/test_counts.py compares these bytes with the bytes that the kernels touch.
 """
 
 from __future__ import annotations
