@@ -209,6 +209,8 @@ void define_construction(EngineClass& engine) {
       .def("use_cudnn", &Engine::use_cudnn, py::arg("use"),
            "Attention on a GPU is by cuDNN from here on, where it takes the rows; False: by flash\n"
            "attention, as at first.")
+      .def("compile_attention", &Engine::compile_attention, py::arg("shapes"),
+           "Compiles cuDNN's attention for [conversations, longest, ...]; no-op without cuDNN.")
       .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
            "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
            "conversation); step: the most (tokens, labels, micro-batches) of this rank.");

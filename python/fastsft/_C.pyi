@@ -419,6 +419,11 @@ class GroupPlan:
 
 class PackingSummary:
     @property
+    def attention_shapes(self) -> list[int]:
+        """
+        [conversations, longest, ...] of the ranges that cuDNN computes.
+        """
+    @property
     def balance(self) -> float: ...
     @property
     def conversations(self) -> int: ...
@@ -1563,6 +1568,12 @@ class Engine:
         magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss above
         loss_limit changes nothing. loss_scale: multiplies the loss in backward, is taken off before the
         update. ValueError for rows that are not there; collective.
+        """
+    def compile_attention(
+        self, shapes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
+    ) -> None:
+        """
+        Compiles cuDNN's attention for [conversations, longest, ...]; no-op without cuDNN.
         """
     def gradients(
         self,
