@@ -27,7 +27,7 @@ OF_TORCH = {"libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so"}
 OF_TORCH_WITH_CUDA = {"libc10_cuda.so", "libtorch_cuda.so", "libcudnn.so.9"}
 RUNPATH = "$ORIGIN/../../../torch/lib"
 GPUS = {"sm_80", "sm_90", "sm_100", "sm_120", "compute_120"}  # compute_: PTX, for newer ones
-MOST_BYTES = 12 << 20  # of the cores for one release of torch
+MOST_MEGABYTES = 12  # for each release of torch
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
 
 def check_wheel(path: Path) -> list[str]:
     files = read_wheel(path)
-    faults = [*_faults_of_metadata(path.name, files), *_faults_of_size(path, len(core_names(files)))]
+    faults = [*_faults_of_metadata(path.name, files), *_faults_of_size(path, core_names(files))]
     with tempfile.TemporaryDirectory() as folder:
         for name in sorted(each for each in files if re.search(r"\.so(\.|$)", each)):
             if not re.fullmatch(rf"{CORES}[^/]+/_C\.[\w-]+\.so", name):
@@ -108,10 +108,11 @@ def _faults_of_metadata(name: str, files: dict[str, bytes]) -> Iterator[str]:
             yield f"expected a core {release}-cpu next to {', '.join(cores)}; build it with FASTSFT_CUDA=OFF"
 
 
-def _faults_of_size(path: Path, cores: int) -> Iterator[str]:
-    size, limit = path.stat().st_size, MOST_BYTES
+def _faults_of_size(path: Path, cores: list[str]) -> Iterator[str]:
+    releases = len({core.split("-")[0] for core in cores})
+    size, limit = path.stat().st_size / 2**20, MOST_MEGABYTES * max(releases, 1)
     if size > limit:
-        yield f"expected at most {limit / 2**20:.0f} MB, got {size / 2**20:.1f}; look at its files"
+        yield f"expected at most {limit} MB for {releases} releases of torch, got {size:.1f}; look inside"
 
 
 def _numbers(version: str) -> list[int]:
