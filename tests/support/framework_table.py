@@ -1,7 +1,7 @@
 """Our labels next to those of other frameworks: five published templates, 30 conversations.
 
 python tests/support/framework_table.py trl=PYTHON llamafactory=PYTHON ... writes the table of
-docs/comparing_labels.md; PYTHON has the framework. Frameworks that are not named keep no rows.
+docs/comparing_labels.md; PYTHON has the framework. Rows of frameworks that are not named stay.
 """
 
 from __future__ import annotations
@@ -82,17 +82,20 @@ def _end_as_published(path: Path) -> None:
     path.write_text(text if text.endswith("\n") else text + "\n", "utf-8")
 
 
-def rows(pythons: dict[str, str]) -> Iterator[str]:
+def rows(pythons: dict[str, str], known: dict[str, str]) -> Iterator[str]:
+    """The rows of the table. known: those of frameworks that are not run now, by their first two columns."""
     yield "| template | framework | the same | differences: records (tokens learned here, there) |"
     yield "|---|---|---|---|"
     outcomes = read_table()
     with tempfile.TemporaryDirectory() as folder:
         for name in TEMPLATES:
-            agreed = {kind for kind in NAMES if outcomes[name][kind] != "differs"}
-            assert len(agreed) == len(NAMES)
-            for against, python in pythons.items():
-                yield _row(name, against, _tried(Path(folder), name, against, python))
-                print(name, against, file=sys.stderr, flush=True)
+            assert all(outcomes[name][kind] != "differs" for kind in NAMES)
+            for against in FRAMEWORKS:
+                begin = f"| {name} | {FRAMEWORKS[against].title} |"
+                if against in pythons:
+                    yield _row(begin, _tried(Path(folder), name, against, pythons[against]))
+                elif begin in known:
+                    yield known[begin]
 
 
 def _tried(folder: Path, name: str, against: str, python: str) -> Comparison | str:
@@ -102,22 +105,23 @@ def _tried(folder: Path, name: str, against: str, python: str) -> Comparison | s
         return str(error)
 
 
-def _row(name: str, against: str, found: Comparison | str) -> str:
-    title = FRAMEWORKS[against].title
+def _row(begin: str, found: Comparison | str) -> str:
     if isinstance(found, str):
-        return f"| {name} | {title} | | refused: {found.partition(': ')[2][:200].replace('|', ' ')} |"
+        return f"{begin} | refused: {found.partition(': ')[2][:160].replace('|', ' ')} |"
     kinds = "; ".join(
         f"{kind}: {count['records']} ({count.get('ours', 0)}, {count.get('theirs', 0)})"
         for kind, count in found.counts().items()
     )
-    return f"| {name} | {title} | {found.num_same} | {kinds} |"
+    return f"{begin} {found.num_same} | {kinds} |"
 
 
 def main(arguments: list[str]) -> None:
     pythons = dict(word.split("=", 1) for word in arguments)
-    table = "\n".join(rows(pythons))
     text = PAGE.read_text("utf-8")
     head, _, rest = text.partition(BEGIN)
+    lines = rest.partition(END)[0].splitlines()
+    known = {"|".join(line.split("|")[:3]) + "|": line for line in lines if line.startswith("| ")}
+    table = "\n".join(rows(pythons, known))
     PAGE.write_text(f"{head}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}", "utf-8")
 
 

@@ -129,7 +129,7 @@ class _Writer:
         yield folded(f"  fastsft   {comparison.labels}", self._width, indent=12)
         if versions:
             yield folded(f"  theirs    {versions}", self._width, indent=12)
-        yield folded(f"  settings  {one_line(settings)}", self._width, indent=12)
+        yield folded(f"  settings  {one_line(settings) or 'none'}", self._width, indent=12)
         shown, same = len(comparison.records), comparison.num_same
         compared = f"{shown:,} of {comparison.num_matching:,} compared"
         yield f"  records   {compared}: {same:,} the same, {shown - same:,} different"

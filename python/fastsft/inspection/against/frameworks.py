@@ -30,7 +30,14 @@ class Framework:
 
 
 FRAMEWORKS = {
-    "trl": Framework("TRL", "trl", "1.16.0", "trl==1.16.0"),
+    "trl": Framework(
+        "TRL",
+        "trl",
+        "1.16.0",
+        "trl==1.16.0",
+        "--against_setting chat_template_path=FILE.jinja names a template with {% generation %} by its full "
+        "path, and assistant_only_loss=false learns the whole conversation",
+    ),
     "llamafactory": Framework(
         "LLaMA-Factory",
         "llamafactory",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -12,15 +13,16 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(request["model"])
     settings = dict(request["settings"])
-    template = settings.pop("chat_template", None) or tokenizer.chat_template
+    given = settings.pop("chat_template", None)
+    template = Path(given).read_text("utf-8") if given else tokenizer.chat_template
     if isinstance(template, dict):
         template = template["tool_use" if any(r.get("tools") for r in records) else "default"]
-    if "generation" not in str(template).replace("add_generation_prompt", ""):
+    if re.search(r"{%-?\s*generation\b", str(template)) is None:
         raise ValueError(
             "the model's chat template has no {% generation %} blocks, so transformers marks no tokens of "
-            "replies; a setting chat_template=FILE names another"
+            "replies; --against_setting chat_template=FILE names one that has, by its full path"
         )
-    yield {"versions": {"transformers": transformers.__version__}, "settings": settings}
+    yield {"versions": {"transformers": transformers.__version__}, "settings": request["settings"]}
     for number, record in enumerate(records):
         try:
             made = tokenizer.apply_chat_template(
@@ -38,4 +40,3 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
         mask = made.get("assistant_masks") or [0] * len(ids)
         labels = [token if bit else -100 for token, bit in zip(ids, mask, strict=False)]
         yield {"index": number, "rows": [[ids, labels]]}
-    sys.stdout.flush()
