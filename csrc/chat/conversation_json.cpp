@@ -74,6 +74,7 @@ std::string conversation_json(const Conversation& record, const RoleNames& roles
   }
   if (record.system.is_text()) append_field("system", quoted(record.system.text), text);
   append_field("tools", notes_of(record).tools, text);
+  append_field("variables", notes_of(record).variables, text);
   std::string messages = "[";
   for (const Message& message : record.messages) {
     if (messages.size() > 1) messages += ", ";

@@ -172,6 +172,13 @@ def test_records_of_every_form_reach_the_other_framework(model: Path, tmp_path: 
     assert made["marked"]["messages"][1]["train"] is False
 
 
+def test_variables_of_the_template_reach_the_other_framework() -> None:
+    given = {"chat_template_kwargs": {"a": 1, "enable_thinking": True}, "enable_thinking": False}
+    record = {"messages": [{"role": "user", "content": "Hi"}], "variables": given}
+    made, _ = record_for_others(json.dumps(record).encode())
+    assert made is not None and made["chat_template_kwargs"] == {"a": 1, "enable_thinking": False}
+
+
 def test_records_that_are_no_conversations_are_not_sent(model: Path, tmp_path: Path) -> None:
     odd = {"messages": [3, {"role": "user", "content": "x"}]}
     _, seen = chosen(model, tmp_path, {"messages": PLAIN}, odd, {"messages": []}, {"messages": 7})

@@ -10,7 +10,8 @@ def record_for_others(text: bytes) -> tuple[dict[str, Any] | None, str]:
     """Return a record for a framework, from the JSON of `_C.SurveyedRecord.json`; else None and the reason.
 
     The record has "messages" in the form of transformers' chat templates, with the record's system text as
-    the first, and "tools" if there are any. Train marks stay as "train", in case a framework reads them.
+    the first, and "tools" and "chat_template_kwargs" if there are any. Train marks stay as "train", in case a
+    framework reads them.
     """
     record = json.loads(text)
     if "fault" in record:
@@ -27,7 +28,17 @@ def record_for_others(text: bytes) -> tuple[dict[str, Any] | None, str]:
     tools = _loaded(record.get("tools"))
     if tools:
         made["tools"] = [_tool(tool) for tool in tools] if isinstance(tools, list) else tools
+    variables = _variables(record.get("variables", {}))
+    if variables:
+        made["chat_template_kwargs"] = variables
     return made, ""
+
+
+def _variables(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the record's variables of its chat template, by their names there."""
+    named = given.get("chat_template_kwargs")
+    switch = {"enable_thinking": given["enable_thinking"]} if "enable_thinking" in given else {}
+    return {**(named if isinstance(named, dict) else {}), **switch}
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

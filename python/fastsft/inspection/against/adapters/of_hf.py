@@ -31,7 +31,7 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
                 chat_template=template,
                 return_dict=True,
                 return_assistant_tokens_mask=True,
-                **settings,
+                **{**settings, **record.get("chat_template_kwargs", {})},
             )
         except Exception as error:
             yield {"index": number, "dropped": f"{type(error).__name__}: {error}"}

@@ -43,8 +43,8 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
     """Return the record in the form of ms-swift's documentation: messages, with thoughts in the text."""
     messages = [_message(message) for message in record["messages"]]
-    tools = {"tools": record["tools"]} if record.get("tools") else {}
-    return {"messages": messages, **tools}
+    more = {name: record[name] for name in ("tools", "chat_template_kwargs") if record.get(name)}
+    return {"messages": messages, **more}
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def _trainer(model: str, settings: dict[str, Any], records: list[dict[str, Any]]
 
 
 def _columns(index: int, record: dict[str, Any]) -> dict[str, Any]:
-    tools = {"tools": record["tools"]} if record.get("tools") else {}
-    return {"number": index, "messages": record["messages"], **tools}
+    more = {name: record[name] for name in ("tools", "chat_template_kwargs") if record.get(name)}
+    return {"number": index, "messages": record["messages"], **more}
 
 
 def _rows(trainer: Any, rows: list[dict[str, Any]]) -> dict[int, list[list[int]]]:
