@@ -62,7 +62,7 @@ LLAMAFACTORY: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ),
     "more_methods": (
         "use_dora loraplus_lr_ratio default_system optim rope_scaling", "",
-        {"train_turns": "last", "lora_modules_to_save": ["embed_tokens", "lm_head"], "lora_rslora": True,
+        {"learn": "last", "lora_modules_to_save": ["embed_tokens", "lm_head"], "lora_rslora": True,
          "neftune_noise_alpha": 5, "optim": "adamw_torch", "lora_alpha": 32, "model_max_length": 2048},
         "lora_alpha lora_dropout model_max_length",
     ),

@@ -142,7 +142,7 @@ def _lengths(draft: Draft) -> None:
 
 def _labels(draft: Draft) -> None:
     llamafactory_template(draft)
-    draft.switch("mask_history", {"train_turns": "last"}, off="every reply is learned")
+    draft.switch("mask_history", {"learn": "last"}, off="every reply is learned")
     draft.expect("enable_thinking", (True,), "thoughts are trained where the template writes them")
 
 

@@ -153,9 +153,14 @@ def _path(draft: Draft, given: str) -> tuple[list[str], list[str]]:
 def _labels(draft: Draft) -> None:
     if draft.get("template") is not None:
         draft.carry("template", written("model"), "the model's own, which such a name means")
-    base, _, more = str(draft.get("loss_scale", "default")).partition("+")
-    if base == "last_round" and not more:
-        draft.carry("loss_scale", {"train_turns": "last"})
+    parts = str(draft.get("loss_scale", "default")).split("+")
+    known: dict[str, dict[str, object]] = {
+        "default": {}, "last_round": {"learn": "after_last_user"},
+        "ignore_empty_think": {"learn_thoughts": "filled"},
+    }  # fmt: skip
+    values = {name: value for part in parts for name, value in known.get(part, {}).items()}
+    if values and all(part in known for part in parts):
+        draft.carry("loss_scale", values)
     draft.expect("loss_scale", ("default",), "replies are learned, all with the weight 1")
     draft.expect("use_chat_template", (True,), "the template is used")
 
