@@ -81,6 +81,8 @@ def _stage(draft: Draft) -> None:
     if stage != "sft":
         way = "; text that is all learned is data_format: text" if stage == "pt" else ""
         raise ValueError(f"stage: {stage} is not in, supervised fine-tuning is all there is{way}")
+    if draft.given.get("do_train") is False:
+        raise ValueError("do_train: false is no training: fastsft chat replies, docs/commands.md")
     if "stage" in draft.left:
         draft.idle("stage", "supervised fine-tuning is all there is")
 

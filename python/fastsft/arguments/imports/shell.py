@@ -45,7 +45,7 @@ def read_command(text: str, environment: Mapping[str, str] | None = None) -> Com
     others: list[str] = []
     for line in _lines(text):
         try:
-            parts = shlex.split(_expanded(line, values), comments=True)
+            parts = shlex.split(_expanded(line, values))
         except ValueError as error:
             raise ValueError(f"not read as a shell command ({error}): {line[:80]!r}") from None
         inline: dict[str, str] = {}
@@ -164,6 +164,8 @@ def _value(name: str, words: list[str]) -> object:
             raise ValueError(
                 f"--{name}: ${unset[0]} has no value in the script: write the value, or export it"
             )
+        if "$(" in word or "`" in word:
+            raise ValueError(f"--{name}: {word} is the output of a command: write its value")
     values = [scalar(word) for word in words]
     return True if not values else values[0] if len(values) == 1 else values
 

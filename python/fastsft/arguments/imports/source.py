@@ -48,9 +48,11 @@ def read_source(path: Path, name: str | None = None) -> Source:
         if found is None:
             raise ValueError(f"the command names {file}, and there is no such file here")
         given |= _read_values(Path(found))
-    return Source(
-        frameworks()[name or command.trainer], "its command", {**given, **command.flags}, command.ranks
-    )
+    given |= command.flags
+    # Any trainer may have a file train.py: a file of keys says more than the program's name.
+    if name is None and command.files and command.trainer == "alpaca":
+        return Source(recognise(given)[0], "the keys of its file", given, command.ranks)
+    return Source(frameworks()[name or command.trainer], "its command", given, command.ranks)
 
 
 def _read_values(path: Path) -> dict[str, object]:

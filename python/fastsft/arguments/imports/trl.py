@@ -21,6 +21,8 @@ _IDLE = named({
     "replies end with the template's stop token": "eos_token",
     "records are read in blocks": "dataset_streaming streaming",
     "all data is shuffled": "shuffle_dataset",
+    "torchrun or FASTSFT_NUM_PROCESSES starts ranks, fsdp holds their weights": "accelerate_config "
+    "config_file num_processes",
     "it changes nothing here": "lora_task_type ignore_bias_buffers bnb_4bit_quant_storage env",
 })  # fmt: skip
 _LOST = named({
