@@ -102,9 +102,7 @@ def _read(
 
 def _paths(entry: Mapping[str, Any], place: Path, draft: Draft) -> tuple[list[str], list[str]]:
     """Return the paths of a data set, and what fastsft cannot read of it."""
-    problems = [
-        f"{name} is not carried: every record is read" for name in ("num_samples",) if entry.get(name)
-    ]
+    problems = ["num_samples is not carried: every record is read"] if entry.get("num_samples") else []
     if entry.get("ranking"):
         raise ValueError(
             "dataset: preference data (ranking) is not in: supervised fine-tuning is all there is"
@@ -133,19 +131,7 @@ def _columns(entry: Mapping[str, Any], roles: dict[str, str]) -> list[str]:
             problems.append(f"rename the column {given[name]} to {name}")
     if entry.get("formatting", "alpaca") == "alpaca":
         return [*problems, *_pair(columns)]
-    if entry.get("formatting") == "openai":
-        tags = {
-            **_TAGS,
-            **{
-                "role_tag": "role",
-                "content_tag": "content",
-                "user_tag": "user",
-                "assistant_tag": "assistant",
-            },
-        }
-    else:
-        tags = dict(_TAGS)
-    tags |= {name: tag for name, tag in (entry.get("tags") or {}).items() if tag is not None}
+    tags = _TAGS | {name: tag for name, tag in (entry.get("tags") or {}).items() if tag is not None}
     names = (tags["role_tag"], tags["content_tag"])
     if names not in (("from", "value"), ("role", "content")):
         problems.append(f"messages have {names[0]} and {names[1]}: rename them to role and content")
@@ -161,21 +147,14 @@ def _pair(columns: Mapping[str, str | None]) -> list[str]:
 
 
 def _roles(tags: Mapping[str, str], roles: dict[str, str]) -> list[str]:
-    for tag, role in (
-        ("user", "user"),
-        ("assistant", "assistant"),
-        ("system", "system"),
-        ("observation", "tool"),
-    ):
-        name = tags[f"{tag}_tag"]
+    for role in ROLES:
+        name = tags["observation_tag" if role == "tool" else f"{role}_tag"]
         if name not in ROLES[role]:
             roles[name] = role
     call = tags["function_tag"]
-    return (
-        []
-        if call in ("function_call", "tool_call")
-        else [f"the role {call} is not read as a call: function_call is"]
-    )
+    if call in ("function_call", "tool_call"):
+        return []
+    return [f"the role {call} is not read as a call: function_call is"]
 
 
 def _evaluation(draft: Draft) -> None:
