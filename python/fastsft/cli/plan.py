@@ -23,6 +23,7 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.options import MODEL_NAMES, FieldAction, fields_on_line, parse_bool
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser
+from fastsft.cli.plan_config import parse_with_config
 from fastsft.cli.trust import add_trust
 from fastsft.lora.attach import with_adapters
 from fastsft.lora.lighter import lighter_methods
@@ -50,6 +51,9 @@ def plan_parser() -> argparse.ArgumentParser:
         *MODEL_NAMES, dest="model", metavar="DIR", required=True,
         help="model directory, its config.json or hub name",
     )  # fmt: skip
+    parser.add_argument(
+        "--config", metavar="FILE", help="as in training; the flags below win, --model may be in it"
+    )
     parser.add_argument("--world_size", type=int, default=1, help="ranks that train together")
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument(
@@ -116,8 +120,8 @@ def _add_lora_flags(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = plan_parser()
-    args = parser.parse_args(arguments)
     try:
+        args = parse_with_config(parser, arguments)
         model, setting = open_setting(args)
         room = _room(args, setting.device)
         plan = plan_of_full_rows(args, setting, room, lighter_methods(model, setting))
@@ -204,7 +208,7 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
-    on_line = fields_on_line(args)
+    on_line = fields_on_line(args) | getattr(args, "from_config", frozenset())
     lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in on_line})
     model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
