@@ -33,6 +33,8 @@ def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds
             return {"endings": program.endings()}
         if isinstance(request, str):
             return {"trait": program.trait(request)}
+        if isinstance(request, dict) and "plain" in request:
+            return {"text": program.plain_text(**request["plain"])}
         if isinstance(request, dict):
             return program.render_prompt(*request["prompt"])
         return program.render(*request)
