@@ -40,7 +40,7 @@ COMMANDS = {
         "a model or checkpoint to a model directory of another dtype or split",
     ),
     "merge": ("fastsft.cli.convert.merge", "a LoRA adapter into its base model: a new model directory"),
-    "export": ("fastsft.cli.convert.export", "export ollama DIR: a Modelfile for a trained model"),
+    "export": ("fastsft.cli.export.main", "export ollama DIR: a Modelfile; export gguf DIR: for llama.cpp"),
     "help": ("fastsft.cli.main.print_help", "help COMMAND: the same as fastsft COMMAND --help"),
     "version": ("fastsft.cli.main.print_version", "the installed version"),
     "path": (
