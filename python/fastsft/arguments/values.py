@@ -184,7 +184,9 @@ def json_object(name: str, value: object) -> dict[str, Any]:
         try:
             value = with_values(json.loads(value))
         except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"--{name}: expected a JSON object, got {value!r}: {error}") from None
+            raise ValueError(
+                f"--{name}: expected a JSON object, such as '{{\"name\": 1}}', got {value!r}: {error}"
+            ) from None
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"--{name}: expected a JSON object, got {value!r}")
     return dict(value or {})

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft import _C
+from fastsft.arguments.parsing.wrong_values import dtype_name
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.places import model_place
@@ -15,6 +16,7 @@ from fastsft.cli.trust import add_trust
 from fastsft.data.chat.template_saving import OllamaTemplate, ollama_template
 from fastsft.lora.merge import merge_adapter
 from fastsft.model.conversion import Converted, convert_model
+from fastsft.model.not_a_model import no_config
 from fastsft.planning.devices import size_text
 from fastsft.runtime.output_files import check_output_file, replace_file
 from fastsft.runtime.terminal import visible
@@ -109,7 +111,9 @@ def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:
-    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help=dtype_help)
+    parser.add_argument(
+        "--dtype", type=dtype_name, choices=["bfloat16", "float16", "float32"], help=dtype_help
+    )
     parser.add_argument(
         "--max_shard_size", default="5GB", help="largest weight file; default %(default)s, in decimal units"
     )
@@ -123,10 +127,7 @@ def export(arguments: Sequence[str]) -> int:
         folder = args.directory if given.expanduser() == args.directory else Path()  # not the hub's cache
         out = folder / "Modelfile" if args.output is None else args.output
         if not (args.directory / "config.json").is_file():
-            raise ValueError(
-                f"{args.directory}: expected a model directory, found no config.json"
-                f"{_way_out(args.directory)}"
-            )
+            raise no_config(args.directory)
         check_output_file(out, "--output")
         if os.path.lexists(out) and not args.overwrite:
             raise ValueError(f"{out} exists; choose another --output, or give --overwrite to replace it")
@@ -139,12 +140,6 @@ def export(arguments: Sequence[str]) -> int:
         print_line(visible(note))
     print_line(visible(f"written: {out}; ollama create NAME -f {out}"))
     return 0
-
-
-def _way_out(directory: Path) -> str:
-    if not (directory / "adapter_config.json").is_file():
-        return ""
-    return "; it has a LoRA adapter: fastsft merge makes a model of it and its base, which can be exported"
 
 
 def modelfile(template: OllamaTemplate, directory: str) -> str:

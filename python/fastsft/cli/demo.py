@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = CommandParser(prog="fastsft demo", description=__doc__)
+    parser = CommandParser(prog="fastsft demo", word_flag="--output_dir", description=__doc__)
     parser.add_argument(
         "--output_dir", type=Path, default=Path("fastsft-demo"), help="default: ./fastsft-demo"
     )

@@ -23,6 +23,8 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.options import MODEL_NAMES, FieldAction, fields_on_line, parse_bool
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser
+from fastsft.cli.config_flags import add_config, use_config
+from fastsft.cli.places import with_flags
 from fastsft.cli.trust import add_trust
 from fastsft.lora.attach import with_adapters
 from fastsft.lora.lighter import lighter_methods
@@ -50,7 +52,10 @@ def plan_parser() -> argparse.ArgumentParser:
         *MODEL_NAMES, dest="model", metavar="DIR", required=True,
         help="model directory, its config.json or hub name",
     )  # fmt: skip
-    parser.add_argument("--world_size", type=int, default=1, help="ranks that train together")
+    add_config(parser)
+    parser.add_argument(
+        "--world_size", "--num_gpus", "--gpus", type=int, default=1, help="ranks that train together"
+    )
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument(
         "--gpu",
@@ -116,7 +121,10 @@ def _add_lora_flags(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = plan_parser()
-    args = parser.parse_args(arguments)
+    words = with_flags(sys.argv[1:] if arguments is None else arguments, MODEL_NAMES[0])
+    from_file = use_config(parser, words)
+    args = parser.parse_args(words)
+    args.given = fields_on_line(args) | from_file
     try:
         model, setting = open_setting(args)
         room = _room(args, setting.device)
@@ -204,8 +212,8 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
-    on_line = fields_on_line(args)
-    lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in on_line})
+    given = getattr(args, "given", fields_on_line(args))
+    lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in given})
     model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")
