@@ -62,7 +62,7 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "verify of an empty directory": ("verify empty", 1, "failed"),
     "verify of a header that lies": ("verify huge", 1, "the tensors end at byte 4398046511104"),
     "verify of a deep config": ("verify deep", 1, "expected a JSON object, this is nested too deep"),
-    "convert of a header that lies": ("convert huge made", 1, "the file was cut; fastsft verify huge says"),
+    "convert of a header that lies": ("convert huge made", 1, "download it again; fastsft verify huge says"),
     "convert of a deep config": ("convert deep made", 1, "expected a JSON object, this is nested too deep"),
     "convert of nothing": ("convert nope made", 1, "nope: no such directory"),
     "convert onto something": ("convert model empty", 1, "nothing is overwritten"),

@@ -179,7 +179,12 @@ def fsdp_settings(value: object) -> dict[str, Any]:
     if value is None:
         value = {}
     if isinstance(value, str):
-        value = json.loads(value) if value.lstrip().startswith("{") else read_json(value, of_user=True)
+        try:
+            value = json.loads(value) if value.lstrip().startswith("{") else read_json(value, of_user=True)
+        except ValueError as error:
+            raise ValueError(
+                f"--fsdp_config: expected a JSON file or object, got {value!r}: {error}"
+            ) from None
     if not isinstance(value, dict):
         raise ValueError(f"fsdp_config: expected a JSON object, got {type(value).__name__}")
     settings = {key.removeprefix("fsdp_"): item for key, item in value.items()}

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.cli.command_parser import CommandParser
+from fastsft.cli.command_parser import CommandParser, print_error
 from fastsft.cli.demo_model import small_config, train_tokenizer, write_random_model
 from fastsft.model.generation import ChatModel
 from fastsft.reporting.console_text import page_width
@@ -41,6 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     except FileExistsError as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:
+        print_error("demo", f"{folder}: {error.strerror}; choose another --output_dir")
+        return 1
     data = folder / "conversations.json"
     replace_file(data, packaged_conversations())
     parameters = make_model(folder / "untrained", data, args.seed, args.model_type)

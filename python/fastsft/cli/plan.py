@@ -43,6 +43,7 @@ from fastsft.runtime.launch import Launch
 
 # LoRA flags that affect memory. Dropout affects memory only for adapters on experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
+_RECOMPUTE = ("auto", "none", "selective", "gate_up", "block")
 
 
 def plan_parser() -> argparse.ArgumentParser:
@@ -79,7 +80,7 @@ def plan_parser() -> argparse.ArgumentParser:
     parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
     _add_lora_flags(parser)
     add_trust(parser)
-    parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
+    parser.add_argument("--recompute", choices=_RECOMPUTE, default="auto", help="as in training")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument(
         "--model_max_length", type=int, default=2048,
@@ -207,6 +208,8 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
     model = _model(args)
     if stretched := model.extend_context(args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
+    if args.bf16 and args.fp16:
+        raise ValueError("--bf16 and --fp16: expected at most one of the two; leave one out")
     check_reductions(args)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))

@@ -22,6 +22,7 @@ _TURNS = "a message of the user, and after it a reply with text"
 # Issue -> the form without it
 _EXPECTED = {
     "bad_message": 'messages with "from" and "value", or with "role" and "content": rename the fields',
+    "not_json": 'a whole record of JSON in each line, with "double quotes"; .json is for an array',
     "not_text": "text as content; numbers go into quotes, pictures and sound are not trained",
     "unknown_role": "known roles: --role_map NAME=user,OTHER=assistant names them",
     "no_conversations": "records as in docs/data_files.md",

@@ -181,7 +181,9 @@ def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: 
     except RecursionError:
         raise ValueError(f"{path}: expected a JSON object, this is nested too deep") from None
     except ValueError as error:
-        raise ValueError(f"{path}: expected a JSON object: not JSON: {error}") from None
+        reason = f"not JSON: {error}" if text.strip() else "the file is empty"
+        way = "" if of_user else "; copy or download it again"
+        raise ValueError(f"{path}: expected a JSON object: {reason}{way}") from None
     if "\\ud" in text.lower():
         _check_texts(content, str(path))
     return content

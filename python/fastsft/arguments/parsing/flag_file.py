@@ -20,6 +20,7 @@ from fastsft.runtime.regular_files import read_json, read_text
 
 _SCALAR_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 _FILE_FIELDS = ("data_path", "eval_data_path")  # fields whose values are file names, joined by commas
+_NESTED = "; flags are not nested: give each its name, at the left margin"
 
 
 class Written(NamedTuple):
@@ -80,7 +81,8 @@ def _read_yaml(text: str, path: str | Path) -> object:
         raise ValueError(f"--config: {path}: {error}") from None
     # PyYAML raises ValueError for an impossible date, such as 2026-13-01.
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(f"--config: {path} is not YAML: {error}") from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--config: {path} is not YAML: {reason}; mend it, or name another file") from None
 
 
 def _check_twice(items: list[tuple[Any, Any]]) -> None:
@@ -104,6 +106,10 @@ _YAML_ADVICE = {
     "single document": "leave out --- and all that follows it",
     "undefined alias": "put a value that begins with * into quotes",
     "constructor for the tag": "leave out the tag, which begins with !",
+    "a quoted scalar": "close the quotation mark",
+    "a flow mapping": "close the bracket, or leave it out",
+    "a flow sequence": "close the bracket, or leave it out",
+    "a block collection": "write `- item`, with a space after the hyphen",
     "expected <block end>": "begin all names in one column, and close each quotation mark",
 }
 
@@ -166,7 +172,8 @@ def _unknown_keys(unknown: Mapping[str, object], actions: Mapping[str, Action]) 
     for key, value in unknown.items():
         flag = f"--{_field(key, actions)}"
         *_, hint = hints_about([flag], flags, {flag: value})
-        problems.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}")
+        nested = _NESTED if isinstance(value, dict) else ""
+        problems.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}{nested}")
     return problems
 
 
@@ -204,8 +211,7 @@ def _got(value: object) -> str:
         return "nothing; leave it out"
     if isinstance(value, bool):
         return f"bool {value}; YAML reads yes and on as true"
-    nested = "; flags are not nested: give each its name, at the left margin"
-    return f"{_kind(value)} {value!r}{nested if isinstance(value, dict) else ''}"
+    return f"{_kind(value)} {value!r}{_NESTED if isinstance(value, dict) else ''}"
 
 
 def _as_word(value: object, field: str) -> str | None:

@@ -73,7 +73,7 @@ def hints(
     for flag in flags:
         meant = _of_value(flag, values or {})
         if meant is not None or flag not in lora:
-            texts.append(f"{flag}: {meant or _hint(flag, names, of_training)}")
+            texts.append(f"{flag}: {meant or _hint(flag, names, known, of_training)}")
     return texts
 
 
@@ -84,20 +84,28 @@ def _of_value(flag: str, values: Mapping[str, object]) -> str | None:
     return about_value(name, values[flag]) if is_foreign and flag in values else None
 
 
-def _hint(flag: str, names: Sequence[str], of_training: Collection[str]) -> str:
+def _hint(flag: str, names: Sequence[str], known: Iterable[str], of_training: Collection[str]) -> str:
     name = _name(flag)
+    if (plain := name.lower().replace(" ", "_")) in names and plain != name:
+        return f"write --{plain}"
     if name in names and not flag.startswith("--"):
         return f"write --{name}, with two hyphens"
     foreign = about_foreign(name)
     if foreign is not None and (not of_training or any(f"--{known}" in foreign for known in names)):
         return foreign
-    if near := near_flag(name, names) or (nearest(name, names) if of_training else None):
-        return f"the nearest known flag is --{near}"
+    if near := near_flag(name, names) or (_nearest_of_few(name, names) if of_training else None):
+        spelled = {_name(option): option for option in reversed(list(known))}
+        return f"the nearest known flag is {spelled.get(near, f'--{near}')}"
     if not of_training:
         return "no known flag is near it (fastsft args lists all)"
     if name in of_training or (foreign is not None and "model_name_or_path" in names):
         return "a flag of training alone: leave it out"
-    return f"no known flag is near it; known: {', '.join(f'--{known}' for known in dict.fromkeys(names))}"
+    return f"no known flag is near it; known: {', '.join(known)}"
+
+
+def _nearest_of_few(name: str, names: Sequence[str]) -> str | None:
+    longer = [known for known in names if known.startswith(f"{name}_")]
+    return longer[0] if len(longer) == 1 else nearest(name, names)
 
 
 def about_lora(flags: Sequence[str]) -> str:
@@ -131,10 +139,14 @@ def _name(flag: str) -> str:
     return flag.lstrip(_DASHES).replace("-", "_")
 
 
-def _way_of_stray(word: str, options: Iterable[str]) -> str:
+def _way_of_stray(word: str, options: Iterable[str], *, in_training: bool) -> str:
     name, equals, value = word.partition("=")
     if equals and f"--{name}" in options:
         return f"write --{name} {value}"
+    if not word.strip(_DASHES):
+        return "flags begin with two hyphens, and no space follows them"
+    if not in_training:
+        return "no such argument is taken: leave it out, or put a value with spaces into quotes"
     if word.endswith((".yaml", ".yml")):
         return f"a file of flags is given as --config {word}"
     if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
@@ -158,7 +170,9 @@ def unknown_words(argv: Sequence[str], options: Collection[str], of_training: Co
         if waiting is not None:
             values[waiting] = word
         else:
-            strays.append(f"{word!r} follows no flag; {_way_of_stray(word, options)}")
+            strays.append(
+                f"{word!r} follows no flag; {_way_of_stray(word, options, in_training=not of_training)}"
+            )
         waiting = None
     flags = list(values)
     texts = [

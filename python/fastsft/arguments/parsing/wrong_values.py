@@ -41,6 +41,7 @@ def _of_value(text: str) -> str:
     if (found := _WRONG_CHOICE.search(text)) is not None:
         choices = [choice.strip().strip("'\"") for choice in found[3].split(",")]
         return text[: found.start()] + wrong_choice(found[2], choices)
+    text = text.replace("expected at least one argument", "expected at least one value, got none")
     return text.replace("expected one argument", "expected a value, got none")
 
 
