@@ -2,9 +2,10 @@
 
 usage: python benchmarks/bench_attention.py [--smoke]
 
-Conversations are laid end to end up to a number of tokens: real lengths (conversation_lengths.json, mean 566
-and 92), full rows of 2048 and 8192, and 512. TFLOP/s count the scores below the diagonal only:
-forward 2 * sum(len^2) * heads * head_dim, backward 2.5 times that. A side that cannot run a case says why.
+Conversations are laid end to end, the longest first, up to a number of tokens: real lengths
+(conversation_lengths.json, mean 566 and 92), full rows of 2048 and 8192, and 512. TFLOP/s count the scores
+below the diagonal only: forward 2 * sum(len^2) * heads * head_dim, backward 2.5 times that. A side that
+cannot run a case says why.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fastsft import _C  # noqa: F401  registers torch.ops.fastsft
+from fastsft.model.attention_kernel import Heads, cudnn_inputs
 from gpu_timing import Budget, alternate, device, parser, show, write
 
 # heads, key/value heads, head size
@@ -51,13 +53,17 @@ def ours(case: Case, use_cudnn: bool = False) -> Sides:
     lse = torch.empty(heads, len(case.qkv), device=case.qkv.device)
     shape = (heads, kv_heads, dim**-0.5, 0)
     ops, cu, longest = torch.ops.fastsft, case.boundaries, case.longest
+    cudnn = (None, [])
+    if use_cudnn:
+        lengths = cu.diff().tolist()
+        cudnn = cudnn_inputs(Heads(heads, kv_heads, dim), lengths, case.qkv.device)
 
     def forward() -> Tensor:
-        ops.attention(case.qkv, cu, *shape, out, lse, longest, 0.0, use_cudnn)
+        ops.attention(case.qkv, cu, *shape, out, lse, longest, 0.0, *cudnn)
         return out
 
     def backward() -> Tensor:
-        ops.attention_backward(case.grad_out, case.qkv, out, lse, cu, *shape, grad, longest, 0.0, use_cudnn)
+        ops.attention_backward(case.grad_out, case.qkv, out, lse, cu, *shape, grad, longest, 0.0, *cudnn)
         return grad
 
     return forward, backward
@@ -117,7 +123,7 @@ def lengths_of(workload: str, tokens: int) -> list[int]:
     for length in cycle(source):
         left = tokens - sum(result)
         if left == 0:
-            return result
+            return sorted(result, reverse=True)  # as micro-batches have them for cuDNN
         result.append(min(left, length))
     return result
 

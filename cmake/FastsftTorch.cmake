@@ -30,12 +30,15 @@ if(EXISTS ${torch_lib}/libtorch_cuda.so)
   set(FASTSFT_TORCH_HAS_CUDA ON)
 endif()
 # torch's own OpenMP runtime: a second one would leave at::parallel_for on one thread. `.so.1` in the
-# wheels of 2.11, `libgomp-<hash>.so.1` in others.
+# wheels of 2.11, `libgomp-<hash>.so.1` in others: a release, for all of them, finds it as a library of libtorch_cpu.
 file(GLOB torch_gomp ${torch_lib}/libgomp*.so* ${FASTSFT_TORCH_DIR}/../torch.libs/libgomp*.so*)
 if(NOT torch_gomp)
   message(FATAL_ERROR "no libgomp in ${torch_lib}: fastsft links the OpenMP runtime of torch's own wheels; install torch from PyPI")
 endif()
 list(GET torch_gomp 0 torch_gomp)
+if(FASTSFT_RELEASE)
+  set(torch_gomp "")
+endif()
 
 add_library(fastsft_torch INTERFACE)
 add_library(fastsft::torch ALIAS fastsft_torch)

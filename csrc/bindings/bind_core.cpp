@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "bindings/bind.h"
+#include "core/build_info.h"
 #include "core/rank_status.h"
 #include "core/start_threads.h"
 #include "core/watchdog.h"
@@ -82,9 +83,8 @@ void bind_core(pybind11::module_& module) {
   explain_device_failures();
   module.def("device_failure", &device_failure, pybind11::arg("error"));
   module.attr("torch_version") = FASTSFT_TORCH_VERSION;
-  module.attr("with_cuda") = static_cast<bool>(FASTSFT_WITH_CUDA);
-  // Architectures as CMake names them: "80,90" means machine code and PTX for both.
-  module.attr("cuda_architectures") = FASTSFT_WITH_CUDA ? FASTSFT_ARCHITECTURES : "";
+  module.attr("with_cuda") = has_cuda();
+  module.attr("cuda_architectures") = kCudaArchitectures;
 }
 
 }  // namespace fastsft::bindings

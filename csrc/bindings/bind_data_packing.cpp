@@ -70,7 +70,17 @@ void bind_plans(py::module_& module) {
       .def_readonly("rank_step_tokens", &PackingSummary::rank_step_tokens)
       .def_readonly("rank_step_labels", &PackingSummary::rank_step_labels)
       .def_readonly("longest", &PackingSummary::longest)
-      .def_readonly("balance", &PackingSummary::balance);
+      .def_readonly("balance", &PackingSummary::balance)
+      .def_property_readonly(
+          "attention_shapes",
+          [](const PackingSummary& summary) {
+            std::vector<int64_t> shapes;
+            for (const auto& [conversations, longest] : summary.attention_shapes) {
+              shapes.insert(shapes.end(), {conversations, longest});
+            }
+            return shapes;
+          },
+          "[conversations, longest, ...] of the ranges that cuDNN computes.");
   module.def("plan_group", &plan_group, py::arg("lengths"), py::arg("target_counts"),
              py::arg("group"), py::arg("rank") = 0, py::arg("loss_norm") = "global_tokens",
              py::arg("average_tokens_across_devices") = true, py::kw_only(),

@@ -5,6 +5,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bind.h"
 #include "bindings/python_model.h"
+#include "core/build_info.h"
 #include "core/error.h"
 #include "train/engine.h"
 #include "train/threads.h"
@@ -19,7 +20,7 @@ using Weights = InputArray<double>;
 at::Device parse_device(const std::string& name) {
   const bool known = name == "cpu" || name == "cuda" || name.starts_with("cuda:");
   require(known, "device is \"", name, "\", expected \"cpu\" or \"cuda:<number>\"");
-  require(name == "cpu" || FASTSFT_WITH_CUDA, "device is \"", name,
+  require(name == "cpu" || has_cuda(), "device is \"", name,
           "\", but fastsft was built without CUDA kernels; build it where nvcc is found, or use "
           "--use_cpu True");
   const at::Device device(name);
@@ -209,6 +210,8 @@ void define_construction(EngineClass& engine) {
       .def("use_cudnn", &Engine::use_cudnn, py::arg("use"),
            "Attention on a GPU is by cuDNN from here on, where it takes the rows; False: by flash\n"
            "attention, as at first.")
+      .def("compile_attention", &Engine::compile_attention, py::arg("shapes"),
+           "Compiles cuDNN's attention for [conversations, longest, ...]; no-op without cuDNN.")
       .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
            "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
            "conversation); step: the most (tokens, labels, micro-batches) of this rank.");

@@ -68,6 +68,8 @@ struct RecordNotes {
   std::string column;  // name of the message list (kColumn)
   std::string hint;    // if there is no message list: a description of the fields that exist
   std::string tools;   // JSON of "tools", for the model's own chat template
+  // JSON object of "chat_template_kwargs" and "enable_thinking", for the same template
+  std::string variables;
   // For a record's piece (record_pieces.h): which part it has, and which part is in no piece.
   std::string split;
   std::string lost;

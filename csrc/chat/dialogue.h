@@ -34,6 +34,7 @@ struct DialogueMessage {
 struct Dialogue {
   std::optional<std::string_view> system;  // the record's own system text
   std::string_view tools;                  // JSON for the model's own template, or empty
+  std::string_view variables;              // likewise (RecordNotes)
   std::vector<DialogueMessage> messages;
   bool is_text = false;  // the record is a plain text, which is the only message
   std::deque<std::string> owned;

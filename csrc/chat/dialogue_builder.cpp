@@ -42,6 +42,8 @@ bool is_json_result(const Message& message) {
 DialogueBuilder::DialogueBuilder(const LabelOptions& options, Place place)
     : roles_(true, options.role_map),
       train_turns_(options.train_turns),
+      learn_(options.learn),
+      learns_calls_(options.learn_tool_calls),
       repairs_(options.on_bad_sample == OnBadSample::kRepair),
       place_(place),
       fields_(options.template_fields) {}
@@ -62,7 +64,8 @@ DialogueMessage DialogueBuilder::make_message(Work& work, size_t index, Role rol
   DialogueMessage message{.role = role, .text = text, .first = index, .last = index};
   message.has_call = calls;
   message.calls_tool = calls && fields_.calls;
-  message.is_learned = is_reply && calls == message.calls_tool && work.is_trained(index);
+  message.is_learned =
+      is_reply && calls == message.calls_tool && work.is_trained(index, learn_ == Learn::kMarked);
   const bool needs_id = role == Role::kTool && fields_.call_ids != CallIdForm::kNone;
   if (source.extras == nullptr && !needs_id) return message;
   if (std::string more = more_of(work, work.extras_of(index), index, role); !more.empty()) {
@@ -253,6 +256,7 @@ bool DialogueBuilder::read(Work& work) const {
   std::vector<RecordIssue>& findings = work.findings;
   if (fields_.call_ids != CallIdForm::kNone) work.ids.emplace(fields_.call_ids);
   if (fields_.tools) dialogue.tools = notes_of(conversation).tools;
+  if (fields_.variables) dialogue.variables = notes_of(conversation).variables;
   if (conversation.system.is_text() && !is_empty(conversation.system.text)) {
     dialogue.system = conversation.system.text;
     if (find_invalid_utf8(conversation.system.text) != std::string_view::npos) {
@@ -267,6 +271,7 @@ bool DialogueBuilder::read(Work& work) const {
     return false;
   }
   remove_incomplete_turns(work);
+  choose_replies(dialogue.messages);
   note_calls(work);
   return true;
 }
@@ -312,7 +317,8 @@ void DialogueBuilder::build_text(Work& work) const {
     work.note(Issue::kLoneSurrogate, Outcome::kSalvaged, 0, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));
   }
-  if (!work.is_trained(0)) return (void)work.exclude(Issue::kNotTrained, "it is not to be learned");
+  if (!work.is_trained(0, learn_ == Learn::kMarked))
+    return (void)work.exclude(Issue::kNotTrained, "it is not to be learned");
   work.dialogue.messages.push_back({Role::kAssistant, text, true});
   work.dialogue.is_text = true;
 }

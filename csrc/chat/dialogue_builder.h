@@ -65,6 +65,7 @@ class DialogueBuilder {
   DialogueMessage make_message(Work& work, size_t index, Role role, std::string_view text) const;
   void remove_incomplete_turns(Work& work) const;
   bool is_complete(Work& work, size_t begin, size_t end) const;
+  void choose_replies(std::vector<DialogueMessage>& messages) const;
   void choose_learned(Work& work) const;
   void note_system(Work& work) const;
   void note_calls(Work& work) const;
@@ -72,6 +73,8 @@ class DialogueBuilder {
 
   RoleNames roles_;
   TrainTurns train_turns_;
+  Learn learn_;
+  bool learns_calls_;
   bool repairs_;
   Place place_;
   TemplateFields fields_;

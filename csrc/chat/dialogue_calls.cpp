@@ -51,7 +51,8 @@ bool DialogueBuilder::join_call(Work& work, size_t index) const {
   reply.last = index;
   reply.has_call = true;
   reply.calls_tool = fields_.calls;
-  reply.is_learned = fields_.calls && reply.is_learned && work.is_trained(index);
+  reply.is_learned =
+      fields_.calls && reply.is_learned && work.is_trained(index, learn_ == Learn::kMarked);
   if (!fields_.calls) note_lost_call(work, reply.first, reply.text);
   reply.more = work.own_text(more_of(work, *work.joined_extras, index, Role::kAssistant));
   return true;

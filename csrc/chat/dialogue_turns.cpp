@@ -72,18 +72,34 @@ bool DialogueBuilder::is_complete(Work& work, size_t begin, size_t end) const {
                      [](const DialogueMessage& each) { return each.role == Role::kAssistant; });
 }
 
+// Marks the replies as not learned that --learn and --learn_tool_calls leave out.
+void DialogueBuilder::choose_replies(std::vector<DialogueMessage>& messages) const {
+  size_t first = 0;
+  if (learn_ == Learn::kLast && !messages.empty()) first = messages.size() - 1;
+  if (learn_ == Learn::kAfterLastUser) {
+    const auto is_user = [](const DialogueMessage& each) { return each.role == Role::kUser; };
+    first = messages.rend() - std::find_if(messages.rbegin(), messages.rend(), is_user);
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (i < first || (messages[i].has_call && !learns_calls_)) messages[i].is_learned = false;
+  }
+}
+
 void DialogueBuilder::choose_learned(Work& work) const {
   auto& messages = work.dialogue.messages;
   const bool ends_with_reply = notes_of(work.conversation).ends_with_reply;
   if (ends_with_reply || train_turns_ == TrainTurns::kEach) cut_after_last_learned(messages);
-  if (train_turns_ == TrainTurns::kEach || train_turns_ == TrainTurns::kLast) {
+  if (train_turns_ == TrainTurns::kEach) {
     for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].is_learned = false;
   }
   if (std::ranges::any_of(messages, &DialogueMessage::is_learned)) return;
   const bool calls = std::ranges::any_of(
       work.findings, [](const RecordIssue& finding) { return finding.remark == Issue::kToolCall; });
   if (!messages.empty() && !calls) {
-    work.exclude(Issue::kNotTrained, "none of its replies is to be learned");
+    work.exclude(Issue::kNotTrained,
+                 learn_ == Learn::kMarked
+                     ? "none of its replies has \"train\": true (--learn marked)"
+                     : "none of its replies is to be learned");
   }
   messages.clear();
   for (RecordIssue& finding : work.findings) {

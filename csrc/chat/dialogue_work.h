@@ -36,10 +36,13 @@ struct DialogueWork {
     findings.push_back({remark, Outcome::kExcluded, -1, std::move(reason)});
     return false;
   }
-  bool is_trained(size_t index) const {
+  // Returns what the train marks say about a message. `needs_mark`: without a mark it is not
+  // learned.
+  bool is_trained(size_t index, bool needs_mark) const {
     const ValueKind own = conversation.messages[index].train;
     const bool says_nothing = own == ValueKind::kMissing || own == ValueKind::kNull;
-    return (says_nothing ? conversation.train : own) != ValueKind::kFalse;
+    const ValueKind mark = says_nothing ? conversation.train : own;
+    return needs_mark ? mark == ValueKind::kTrue : mark != ValueKind::kFalse;
   }
   const MessageExtras& extras_of(size_t index) const {
     static const MessageExtras none;

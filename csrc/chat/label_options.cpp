@@ -27,9 +27,23 @@ MaskPolicy parse_mask_policy(const std::string& word) {
 TrainTurns parse_train_turns(const std::string& word) {
   return parse_word<TrainTurns>("train_turns", word,
                                 {{"all", TrainTurns::kAll},
-                                 {"last", TrainTurns::kLast},
                                  {"each", TrainTurns::kEach},
                                  {"each_with_thoughts", TrainTurns::kEachWithThoughts}});
+}
+
+Learn parse_learn(const std::string& word) {
+  return parse_word<Learn>("learn", word,
+                           {{"all", Learn::kAll},
+                            {"last", Learn::kLast},
+                            {"after_last_user", Learn::kAfterLastUser},
+                            {"marked", Learn::kMarked}});
+}
+
+LearnThoughts parse_learn_thoughts(const std::string& word) {
+  return parse_word<LearnThoughts>("learn_thoughts", word,
+                                   {{"all", LearnThoughts::kAll},
+                                    {"filled", LearnThoughts::kFilled},
+                                    {"none", LearnThoughts::kNone}});
 }
 
 OnBadSample parse_on_bad_sample(const std::string& word) {
@@ -62,12 +76,36 @@ const char* name_of(TrainTurns turns) {
   switch (turns) {
     case TrainTurns::kAll:
       return "all";
-    case TrainTurns::kLast:
-      return "last";
     case TrainTurns::kEach:
       return "each";
     case TrainTurns::kEachWithThoughts:
       return "each_with_thoughts";
+  }
+  return "none";
+}
+
+const char* name_of(Learn learn) {
+  switch (learn) {
+    case Learn::kAll:
+      return "all";
+    case Learn::kLast:
+      return "last";
+    case Learn::kAfterLastUser:
+      return "after_last_user";
+    case Learn::kMarked:
+      return "marked";
+  }
+  return "none";
+}
+
+const char* name_of(LearnThoughts thoughts) {
+  switch (thoughts) {
+    case LearnThoughts::kAll:
+      return "all";
+    case LearnThoughts::kFilled:
+      return "filled";
+    case LearnThoughts::kNone:
+      break;
   }
   return "none";
 }
@@ -89,6 +127,10 @@ void LabelOptions::check() const {
           "--boundary_tokens split needs --mask_policy spans");
   require(train_turns == TrainTurns::kAll, "--train_turns ", name_of(train_turns),
           " needs --mask_policy spans");
+  require(learn == Learn::kAll, "--learn ", name_of(learn), " needs --mask_policy spans");
+  require(learn_tool_calls, "--learn_tool_calls False needs --mask_policy spans");
+  require(learn_thoughts == LearnThoughts::kAll, "--learn_thoughts ", name_of(learn_thoughts),
+          " needs --mask_policy spans");
 }
 
 std::string LabelOptions::fingerprint() const {
@@ -100,6 +142,8 @@ std::string LabelOptions::fingerprint() const {
       static_cast<int>(on_bad_sample), " overlong ", static_cast<int>(overlong), " ",
       is_named ? fastsft::fingerprint(find_chat_template(chat_template)) : "");
   if (boundary_tokens == BoundaryTokens::kSplit) text += " boundary split";
+  text += concat(" learn ", name_of(learn), " calls ", learn_tool_calls, " thoughts ",
+                 name_of(learn_thoughts));
   for (const std::string& field : template_fields) text += concat(" writes ", field);
   for (const auto& [name, role] : role_map) {
     text += concat(" role ", name.size(), ":", name, "=", role);

@@ -8,11 +8,17 @@
 namespace fastsft {
 
 enum class MaskPolicy { kFastchat, kSpans };
-// Which replies are learned. kEach: all replies, each in its own row, which ends with the reply,
-// for templates that write earlier replies differently once more messages follow.
-// kEachWithThoughts: like kEach if a reply before the last has thoughts, otherwise like kAll, for
-// templates that rewrite only such replies.
-enum class TrainTurns { kAll, kLast, kEach, kEachWithThoughts };
+// Which replies are learned, unless a train mark excludes them. kAfterLastUser: the replies after
+// the last user message. kMarked: the replies that a train mark includes.
+enum class Learn { kAll, kLast, kAfterLastUser, kMarked };
+// Which thoughts of a learned reply are learned: all, those with text, or none. Thoughts are what
+// <think> and </think> enclose at a reply's beginning, with the white space after them.
+enum class LearnThoughts { kAll, kFilled, kNone };
+// Which replies share a row. kAll: all replies of a record. kEach: every reply has its own row,
+// which ends with the reply, for templates that write earlier replies differently once more
+// messages follow. kEachWithThoughts: like kEach if a reply before the last has thoughts, otherwise
+// like kAll, for templates that rewrite only such replies.
+enum class TrainTurns { kAll, kEach, kEachWithThoughts };
 enum class OnBadSample { kError, kSkip, kRepair };
 // How conversations longer than a row are treated.
 enum class Overlong { kTruncate, kSplit };
@@ -35,6 +41,9 @@ struct LabelOptions {
   int32_t pad_id = -1;     // id that fills up short rows
   int num_threads = 0;     // 0: the machine's core count, at most eight
   TrainTurns train_turns = TrainTurns::kAll;
+  Learn learn = Learn::kAll;
+  bool learn_tool_calls = true;  // false: replies that call tools are not learned
+  LearnThoughts learn_thoughts = LearnThoughts::kAll;
   std::map<std::string, std::string> role_map;  // from a name in the data to a role
   bool role_aliases = false;                    // always true for the spans policy
   OnBadSample on_bad_sample = OnBadSample::kError;
@@ -51,11 +60,15 @@ struct LabelOptions {
 // known.
 MaskPolicy parse_mask_policy(const std::string& word);
 TrainTurns parse_train_turns(const std::string& word);
+Learn parse_learn(const std::string& word);
+LearnThoughts parse_learn_thoughts(const std::string& word);
 OnBadSample parse_on_bad_sample(const std::string& word);
 Overlong parse_overlong(const std::string& word);
 BoundaryTokens parse_boundary_tokens(const std::string& word);
 const char* name_of(MaskPolicy policy);
 const char* name_of(TrainTurns turns);
+const char* name_of(Learn learn);
+const char* name_of(LearnThoughts thoughts);
 const char* name_of(BoundaryTokens boundary);
 
 // The value of --template for the model's own Jinja template.

@@ -245,13 +245,14 @@ void Labeller::note_merged(LabelledRecord& record) const {
                          "two")});
 }
 
-void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcript,
-                            LabelBuffers& buffers, LabelledRecord& record) const {
+void Labeller::finish_spans(const Dialogue& dialogue, Transcript& transcript, LabelBuffers& buffers,
+                            LabelledRecord& record) const {
   if (dialogue.messages.empty() || !record.faults.empty()) return;
   const auto exclude = [&](Issue remark, std::string reason) {
     record.findings.push_back({remark, Outcome::kExcluded, -1, std::move(reason)});
   };
   if (!transcript.failure.empty()) return exclude(Issue::kTemplateRefuses, transcript.failure);
+  if (!dialogue.is_text) transcript.leave_out_thoughts(options_.learn_thoughts);
   const bool is_mixed = !transcript.data_is_known && holds_special(dialogue, transcript);
   auto labels = is_mixed ? std::nullopt
                          : label_spans(tokenizer_, transcript, options_.max_length,
@@ -282,7 +283,10 @@ void Labeller::finish_spans(const Dialogue& dialogue, const Transcript& transcri
     return record.labels.truncated
                ? exclude(Issue::kNoReplyLeft,
                          concat("no reply within ", options_.max_length, " tokens"))
-               : exclude(Issue::kNotTrained, "the template marks nothing of it as learned");
+               : exclude(Issue::kNotTrained,
+                         options_.learn_thoughts == LearnThoughts::kAll
+                             ? "the template marks nothing of it as learned"
+                             : "nothing but thoughts is in its replies, and they are not learned");
   }
   if (record.labels.truncated) {
     record.findings.push_back({Issue::kReplyTruncated, Outcome::kTruncated, -1, "cut"});

@@ -83,7 +83,7 @@ class Labeller {
   void label_divided(const std::vector<size_t>& divided, std::vector<Conversation>& conversations,
                      std::vector<LabelledRecord>& records) const;
   LabelledRecord begin_spans(const Conversation& conversation, Dialogue& dialogue) const;
-  void finish_spans(const Dialogue& dialogue, const Transcript& transcript, LabelBuffers& buffers,
+  void finish_spans(const Dialogue& dialogue, Transcript& transcript, LabelBuffers& buffers,
                     LabelledRecord& record) const;
   void note_merged(LabelledRecord& record) const;
   void note_specials(const Dialogue& dialogue, LabelledRecord& record) const;

@@ -47,7 +47,7 @@ class MessageListReader : public FieldReader {
         column_(std::move(column)),
         names_(names),
         notes_(std::make_shared<const RecordNotes>(
-            RecordNotes{.column = column_, .hint = {}, .tools = {}, .split = {}, .lost = {}})),
+            RecordNotes{.column = column_, .hint = {}, .tools = {}, .variables = {}, .split = {}, .lost = {}})),
         messages_(unused) {}
 
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override;

@@ -12,6 +12,11 @@ namespace {
 // Returns the next value's JSON and does not consume the value.
 std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
 
+// Returns true for a field with variables of the model's own chat template.
+bool is_variable(std::string_view name) {
+  return name == "chat_template_kwargs" || name == "enable_thinking";
+}
+
 void read_id(JsonScanner& scanner, Conversation& record) {
   const ValueKind kind = scanner.peek();
   record.id.clear();
@@ -41,7 +46,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   record.byte = scanner.byte();
   if (record.kind != ValueKind::kObject) return scanner.skip();
   JsonScanner start = scanner;
-  std::string tools;
+  std::string tools, variables;
   bool has_other_reply = false, has_preference = false;
   reader_->begin();
   marks_.begin(MarkReader::Of::kRecord);
@@ -50,8 +55,11 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
     if (key_ == "id") {
       read_id(scanner, record);
     } else if (!reader_->read(key_, scanner, record) &&
-               (key_ == "tools" || !marks_.read(key_, scanner))) {
+               (key_ == "tools" || is_variable(key_) || !marks_.read(key_, scanner))) {
       const ValueKind kind = scanner.peek();
+      if (is_variable(key_) && kind != ValueKind::kNull) {
+        variables += concat(variables.empty() ? "{" : ", ", "\"", key_, "\": ", peek_raw(scanner));
+      }
       const bool is_list = kind == ValueKind::kArray || kind == ValueKind::kString;
       const bool is_odd = key_ == "tools" && !is_list && kind != ValueKind::kNull;
       if (key_ == "tools") tools = is_list ? peek_raw(scanner) : "";
@@ -64,6 +72,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
   record.mark = marks_.take();
   record.train = train_of(record.mark.get());
   if (!tools.empty()) own_notes(record).tools = std::move(tools);
+  if (!variables.empty()) own_notes(record).variables = variables + "}";
   const bool has_list = record.messages_kind == ValueKind::kArray;
   if (!has_list || record.read_fault != ReadError::kNone) {
     explain_missing(start, record);

@@ -165,7 +165,8 @@ void train_only(size_t reply, const std::vector<size_t>& ends, Conversation& par
 // Returns the total size for the pieces that end with the first `count` replies.
 size_t bytes_of_pieces(const Conversation& conversation, const std::vector<size_t>& ends,
                        size_t count) {
-  size_t total = 0, upto = notes_of(conversation).tools.size(), next = 0;
+  size_t total = 0, next = 0;
+  size_t upto = notes_of(conversation).tools.size() + notes_of(conversation).variables.size();
   for (size_t reply = 0; reply < count; ++reply) {
     for (; next <= ends[reply]; ++next) upto += bytes_of(conversation.messages[next]);
     total += upto;

@@ -13,12 +13,12 @@ void append_train(ValueKind train, std::string& text) {
   }
 }
 
-// Appends the JSON `tools`. Its line breaks can become spaces, because line breaks inside strings
-// are escaped.
-void append_tools(const std::string& tools, std::string& text) {
-  if (tools.empty()) return;
-  text += ", \"tools\": ";
-  for (const char c : tools) text += c == '\n' || c == '\r' ? ' ' : c;
+// Appends `name` and `json`, unless it is empty. Line breaks in the JSON can become spaces, because
+// line breaks inside strings are escaped.
+void append_json(const char* name, std::string_view json, std::string& text) {
+  if (json.empty()) return;
+  text += name;
+  for (const char c : json) text += c == '\n' || c == '\r' ? ' ' : c;
 }
 
 RecordIssue refuse(Issue remark, int64_t message, std::string reason) {
@@ -104,7 +104,9 @@ std::optional<RecordIssue> RecordWriter::write(const Conversation& conversation,
     return fault;
   }
   text += ']';
-  append_tools(notes_of(conversation).tools, text);
+  append_json(", \"tools\": ", notes_of(conversation).tools, text);
+  std::string_view variables = notes_of(conversation).variables;
+  if (!variables.empty()) append_json(", ", variables.substr(1, variables.size() - 2), text);
   append_train(conversation.train, text);
   text += '}';
   return std::nullopt;

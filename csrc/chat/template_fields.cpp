@@ -8,7 +8,8 @@ namespace fastsft {
 namespace {
 
 constexpr std::string_view kTools = "tools", kCalls = "tool_calls",
-                           kReasoning = "reasoning_content";
+                           kReasoning = "reasoning_content", kVariables = "chat_template_kwargs",
+                           kThinking = "enable_thinking";
 
 }  // namespace
 
@@ -17,6 +18,8 @@ TemplateFields::TemplateFields(const std::vector<std::string>& names) {
     return std::ranges::find(names, name) != names.end();
   };
   tools = has(kTools);
+  variables = has(kVariables);
+  thinking = has(kThinking);
   calls = has(kCalls);
   reasoning = has(kReasoning);
   if (has("call_ids")) call_ids = CallIdForm::kAny;
@@ -47,6 +50,8 @@ std::string TemplateFields::json_of(const MessageExtras& extras, Role role) cons
 bool TemplateFields::writes(std::string_view reported) const {
   constexpr std::string_view kMessage = "a message's ";
   if (reported == kTools) return tools;
+  if (reported == kVariables) return variables;
+  if (reported == kThinking) return thinking;
   if (!reported.starts_with(kMessage)) return false;
   reported.remove_prefix(kMessage.size());
   if (is_reasoning(reported)) return reasoning;

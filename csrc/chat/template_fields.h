@@ -14,14 +14,17 @@ namespace fastsft {
 // write such fields.
 struct TemplateFields {
   bool tools = false;      // the record's "tools"
+  bool variables = false;  // the record's "chat_template_kwargs"
+  bool thinking = false;   // the record's "enable_thinking"
   bool calls = false;      // "tool_calls", and the fields "tool_call_id" and "name" in tool results
   bool reasoning = false;  // "reasoning_content", under any of its names
   CallIdForm call_ids = CallIdForm::kNone;  // the call id form that the template needs
   // System messages: a second one after the first, and one after a reply.
   bool second_system = false, later_system = false;
 
-  // Sets the fields from names: "tools", "tool_calls", "reasoning_content", "call_ids" or
-  // "short_call_ids" or "named_call_ids", "second_system" and "later_system".
+  // Sets the fields from names: "tools", "chat_template_kwargs", "enable_thinking", "tool_calls",
+  // "reasoning_content", "call_ids" or "short_call_ids" or "named_call_ids", "second_system" and
+  // "later_system".
   explicit TemplateFields(const std::vector<std::string>& names);
 
   // True for a name that thoughts can have: "reasoning_content", "reasoning" (vLLM, Gemma) and

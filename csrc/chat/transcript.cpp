@@ -1,5 +1,8 @@
 #include "chat/transcript.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
@@ -13,7 +16,55 @@ void append_span(std::vector<ByteSpan>& spans, ByteSpan span) {
   }
 }
 
+// Returns the thoughts at the beginning of the reply in `reply`, with the white space after them;
+// an empty span if there are none. Their <think> may be the end of the prompt.
+ByteSpan find_thoughts(const std::string& whole, ByteSpan reply) {
+  constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
+  const std::string_view text =
+      std::string_view(whole).substr(reply.begin, reply.end - reply.begin);
+  const std::string_view prompt = strip_right(std::string_view(whole).substr(0, reply.begin));
+  const bool begins = strip_left(text).starts_with(kBegin);
+  if (!begins && !prompt.ends_with(kBegin)) return {reply.begin, reply.begin};
+  const size_t end = text.find(kEnd);
+  if (end == text.npos) return reply;  // thoughts that never end
+  const std::string_view after = text.substr(end + kEnd.size());
+  return {reply.begin, reply.end - static_cast<uint32_t>(strip_left(after).size())};
+}
+
+bool is_blank(std::string_view thoughts) {
+  for (const std::string_view tag : {"<think>", "</think>"}) {
+    thoughts = strip_left(thoughts);
+    if (thoughts.starts_with(tag)) thoughts.remove_prefix(tag.size());
+  }
+  return strip_left(thoughts).empty();
+}
+
 }  // namespace
+
+void Transcript::leave_out_thoughts(LearnThoughts learned) {
+  if (learned == LearnThoughts::kAll) return;
+  for (const ByteSpan& reply : this->learned()) {
+    const ByteSpan thoughts = find_thoughts(text, reply);
+    const std::string_view part =
+        std::string_view(text).substr(thoughts.begin, thoughts.end - thoughts.begin);
+    if (learned == LearnThoughts::kNone || is_blank(part)) forget(thoughts);
+  }
+}
+
+// Marks the bytes `part` as not learned.
+void Transcript::forget(ByteSpan part) {
+  std::vector<Segment> cut;
+  for (const Segment& segment : segments) {
+    const auto [begin, end] = segment.bytes;
+    const uint32_t from = std::clamp(part.begin, begin, end), to = std::clamp(part.end, from, end);
+    for (const auto& [piece, learns] : {std::pair{ByteSpan{begin, from}, segment.is_learned},
+                                        {ByteSpan{from, to}, false},
+                                        {ByteSpan{to, end}, segment.is_learned}}) {
+      if (piece.begin < piece.end) cut.push_back({piece, segment.is_data, learns});
+    }
+  }
+  segments = std::move(cut);
+}
 
 void Transcript::clear() {
   text.clear();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "chat/dialogue.h"
+#include "chat/label_options.h"
 #include "chat/template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -33,8 +34,13 @@ struct Transcript {
   void clear();
   // Appends a piece. Skips an empty piece.
   void append(std::string_view piece, bool is_data, bool is_learned);
+  // Marks the thoughts at the beginning of each reply as not learned (label_options.h).
+  void leave_out_thoughts(LearnThoughts learned);
   std::vector<ByteSpan> data() const;
   std::vector<ByteSpan> learned() const;
+
+ private:
+  void forget(ByteSpan part);
 };
 
 // Renders a plain text that is not a conversation, followed by EOS. The whole text is learned. BOS

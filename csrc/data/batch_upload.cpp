@@ -29,6 +29,7 @@ void for_each_array(const HostBatch& host, Batch& batch, const Visit& visit) {
   visit(host.label_positions, batch.label_positions);
   visit(host.targets, batch.targets);
   visit(host.token_weights, batch.token_weights);
+  visit(host.cudnn.lists, batch.cudnn_lists);
 }
 
 // Returns the bytes that a batch's arrays take, laid end to end and each aligned to kAlign.
@@ -56,6 +57,7 @@ Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
   batch.max_seqlen = host.max_seqlen;
   batch.num_positions = host.num_positions;
   batch.boundaries = host.cu_seqlens;
+  batch.cudnn_shapes = host.cudnn.shapes;
   for_each_array(host, batch, [&](const auto& values, at::Tensor& tensor) {
     using Element = typename std::decay_t<decltype(values)>::value_type;
     const auto size = static_cast<int64_t>(values.size() * sizeof(Element));
@@ -68,10 +70,11 @@ Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
 }  // namespace
 
 int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches) {
-  constexpr int64_t kArrays = 8;
+  constexpr int64_t kArrays = 9;
   // Per token: id (8), position (4) and at worst an entry of cu_seqlens (4). Per label: position
-  // (8), target (8) and weight (4). `is_key` (1 byte a token) and `token_keys` (4) are rare; they
-  // fit in the extra quarter that BatchUpload allocates.
+  // (8), target (8) and weight (4). `is_key` (1 byte a token) and `token_keys` (4) are rare, and
+  // `cudnn_lists` (at most 40 a conversation) are short; they fit in the extra quarter that
+  // BatchUpload allocates.
   return (8 + 4 + 4) * tokens + (8 + 8 + 4) * labels + batches * (kArrays * (kAlign - 1) + 4);
 }
 

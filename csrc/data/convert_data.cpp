@@ -21,7 +21,12 @@ class ConvertWork : public InputWork<ConvertChunk> {
   ConvertSummary finish() {
     if (options_.as_array) sink_.write(summary_.num_written == 0 ? "[]\n" : "\n]\n");
     summary_.formats = walk_.formats();
-    for (auto& use : summary_.formats) std::erase(use.unused, "tools");  // tools are written too
+    // Fields that the writer writes, too.
+    for (auto& use : summary_.formats) {
+      std::erase_if(use.unused, [](const std::string& name) {
+        return name == "tools" || name == "chat_template_kwargs" || name == "enable_thinking";
+      });
+    }
     return std::move(summary_);
   }
 

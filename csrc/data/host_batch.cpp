@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/longest_first.h"
 
 namespace fastsft {
 namespace {
@@ -107,7 +108,11 @@ HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
     add_row(dataset, rows[i], weights[i], rules, builder);
     if (rules.token_keys) builder.key_tokens(rows[i]);
   }
-  return builder.build();
+  HostBatch batch = builder.build();
+  if (!rules.cudnn) return batch;
+  batch = longest_first(batch);
+  batch.cudnn = cudnn_inputs(batch.cu_seqlens, *rules.cudnn);
+  return batch;
 }
 
 HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,

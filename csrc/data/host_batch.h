@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "data/attention_ranges.h"
 #include "data/token_dataset.h"
 
 namespace fastsft {
@@ -22,6 +24,7 @@ struct HostBatch {
   std::vector<int64_t> label_positions;  // [labels]: index of the token before each target
   std::vector<int64_t> targets;          // [labels]: target ids
   std::vector<float> token_weights;      // [labels]: loss weights
+  CudnnInputs cudnn;                     // empty without BatchRules::cudnn
   int64_t max_seqlen = 0;                // tokens in the longest conversation
   int64_t num_positions = 0;             // largest position + 1
 };
@@ -34,6 +37,9 @@ struct BatchRules {
   int64_t window = 0;  // smallest sliding window among the layers; 0: no window
   bool find_packed = false;
   bool token_keys = false;
+  // The model's heads if cuDNN computes attention: conversations are then in descending order of
+  // length, and the batch has cuDNN's lists.
+  std::optional<HeadCounts> cudnn = {};
 };
 
 // Returns a batch with the tokens and targets in `rows`. `weights[i]` multiplies every token loss

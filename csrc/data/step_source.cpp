@@ -43,6 +43,15 @@ Size size_of(const std::vector<int32_t>& items, const GroupPacking& packing) {
   return size;
 }
 
+// Returns the ranges in which cuDNN computes a micro-batch (BatchRules::cudnn).
+std::vector<AttentionRange> ranges_of(const std::vector<int32_t>& items,
+                                      const GroupPacking& packing) {
+  std::vector<int64_t> lengths;
+  for (const int32_t item : items) lengths.push_back(packing.lengths[static_cast<size_t>(item)]);
+  std::sort(lengths.rbegin(), lengths.rend());
+  return attention_ranges(lengths);
+}
+
 }  // namespace
 
 void PackingSummary::add(const GroupPacking& packing, const PackCost& cost) {
@@ -50,6 +59,7 @@ void PackingSummary::add(const GroupPacking& packing, const PackCost& cost) {
     Size of_rank;
     for (const auto& items : rank) {
       const Size of_batch = size_of(items, packing);
+      for (const auto& range : ranges_of(items, packing)) attention_shapes.insert(range.shape);
       micro_batch_tokens = std::max(micro_batch_tokens, of_batch.tokens);
       micro_batch_labels = std::max(micro_batch_labels, of_batch.labels);
       of_rank.tokens += of_batch.tokens;

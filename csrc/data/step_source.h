@@ -1,5 +1,8 @@
 #pragma once
 
+#include <set>
+
+#include "data/attention_ranges.h"
 #include "data/group_plan.h"
 #include "data/sampler.h"
 
@@ -16,8 +19,9 @@ struct PackingSummary {
   int64_t micro_batch_labels = 0;
   int64_t rank_step_tokens = 0;
   int64_t rank_step_labels = 0;
-  int64_t longest = 0;  // tokens in the longest conversation
-  double balance = 0;   // the mean over steps of `balance` (packer.h)
+  int64_t longest = 0;                     // tokens in the longest conversation
+  double balance = 0;                      // the mean over steps of `balance` (packer.h)
+  std::set<PaddedShape> attention_shapes;  // of the micro-batches, if cuDNN computes attention
 
   void add(const GroupPacking& packing, const PackCost& cost);
 };

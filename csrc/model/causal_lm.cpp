@@ -100,28 +100,7 @@ BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout
           .buffers = buffers_,
           .keep_norm_outputs = options_.recompute == Recompute::kNone,
           .dropout = dropout,
-          .use_cudnn = use_cudnn_,
           .recompute_gate_up = options_.recompute == Recompute::kGateUp};
-}
-
-void CausalLM::make_rope(int64_t needed, int64_t spare) {
-  rope_ = make_rope_tables(config_, needed, spare, options_.device);
-}
-
-void CausalLM::cover_positions(int64_t positions) {
-  const int64_t known = rope_.positions();
-  if (positions > known) make_rope(positions, std::max<int64_t>(0, 2 * known - positions));
-}
-
-void CausalLM::reserve(const MicroBatchSize& shape) {
-  cover_positions(shape.longest);
-  buffers_.reserve(shape);
-  if (options_.device.is_cpu()) return;
-  // Leaves a free block in the caching allocator for the temporary memory of attention.
-  at::empty({plan_library_attention(config_, options_.dtype, shape,
-                                    {.deterministic = at::globalContext().deterministicAlgorithms(),
-                                     .use_cudnn = use_cudnn_})},
-            at::TensorOptions().dtype(at::kByte).device(options_.device));
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,

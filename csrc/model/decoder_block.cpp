@@ -60,7 +60,7 @@ class Block {
     // instead, and backward fills that buffer again.
     if (!refs_.qk_norm) rotate(a.qkv, false);
     // 4. attn_out = softmax(q k^T * scale + mask) v, and its log-sum-exp for backward
-    batch_attention(rotated(a), context_.batch, heads(), context_.use_cudnn, a.attn_out, a.lse);
+    batch_attention(rotated(a), context_.batch, heads(), a.attn_out, a.lse);
   }
 
   // out = attn_residual + swiglu(rms_norm(attn_residual) Wgu^T) Wd^T
@@ -142,7 +142,7 @@ class Block {
                            grad_attn_out);
     // 2. Attention and rotary embedding: the transpose of a rotation has the negative angle
     batch_attention_backward(grad_attn_out, rotated(a), a.attn_out, a.lse, context_.batch, heads(),
-                             context_.use_cudnn, grad_qkv);
+                             grad_qkv);
     rotate(grad_qkv, true);
     // 3. Norms of query and key
     if (refs_.qk_norm) {

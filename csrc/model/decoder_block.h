@@ -41,7 +41,6 @@ struct BlockContext {
   ActivationBuffers& buffers;
   bool keep_norm_outputs;
   AdapterDropout dropout;
-  bool use_cudnn;          // for attention
   bool recompute_gate_up;  // all layers share a gate_up buffer, which backward fills again
 };
 

@@ -159,10 +159,11 @@ void backward(const Conversation& c, int64_t length, const Saved& saved, double 
 }  // namespace
 
 void batch_attention(const at::Tensor& qkv, const Batch& batch, const AttentionHeads& heads,
-                     bool use_cudnn, const at::Tensor& out, const at::Tensor& lse) {
+                     const at::Tensor& out, const at::Tensor& lse) {
   if (!batch.has_masked_keys()) {
     return attention(qkv, batch.cu_seqlens, heads.num_heads, heads.num_key_value_heads, heads.scale,
-                     heads.window, out, lse, batch.max_seqlen, heads.softcap, use_cudnn);
+                     heads.window, out, lse, batch.max_seqlen, heads.softcap, batch.cudnn_lists,
+                     batch.cudnn_shapes);
   }
   for_each_conversation(batch, heads, [&](const Conversation& c, int64_t length) {
     forward(c, length, qkv, batch.is_key, out, lse);
@@ -171,12 +172,12 @@ void batch_attention(const at::Tensor& qkv, const Batch& batch, const AttentionH
 
 void batch_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse, const Batch& batch,
-                              const AttentionHeads& heads, bool use_cudnn,
-                              const at::Tensor& grad_qkv) {
+                              const AttentionHeads& heads, const at::Tensor& grad_qkv) {
   if (!batch.has_masked_keys()) {
     return attention_backward(grad_out, qkv, out, lse, batch.cu_seqlens, heads.num_heads,
                               heads.num_key_value_heads, heads.scale, heads.window, grad_qkv,
-                              batch.max_seqlen, heads.softcap, use_cudnn);
+                              batch.max_seqlen, heads.softcap, batch.cudnn_lists,
+                              batch.cudnn_shapes);
   }
   for_each_conversation(batch, heads, [&](const Conversation& c, int64_t length) {
     backward(c, length, {grad_out, qkv, out, lse, batch.is_key}, heads.scale, grad_qkv);

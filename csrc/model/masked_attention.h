@@ -19,12 +19,11 @@ struct AttentionHeads {
 // float32. A query that sees no key gets zeros, as in torch's scaled_dot_product_attention.
 // Deterministic.
 void batch_attention(const at::Tensor& qkv, const Batch& batch, const AttentionHeads& heads,
-                     bool use_cudnn, const at::Tensor& out, const at::Tensor& lse);
+                     const at::Tensor& out, const at::Tensor& lse);
 
 // Computes the gradient of `qkv` and overwrites grad_qkv.
 void batch_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse, const Batch& batch,
-                              const AttentionHeads& heads, bool use_cudnn,
-                              const at::Tensor& grad_qkv);
+                              const AttentionHeads& heads, const at::Tensor& grad_qkv);
 
 }  // namespace fastsft

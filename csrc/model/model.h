@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "data/attention_ranges.h"
 #include "data/batch.h"
 #include "model/embedding_noise.h"
 #include "model/op_memory.h"
@@ -59,6 +61,11 @@ class Model {
   // Selects cuDNN for attention on a GPU. No-op if the engine does not compute the model's
   // attention.
   virtual void use_cudnn(bool) {}
+  // Returns the heads if cuDNN computes attention.
+  virtual std::optional<HeadCounts> cudnn_heads() const { return std::nullopt; }
+  // Compiles cuDNN's attention ahead of its first use. `shapes`: CudnnInputs::shapes of all
+  // micro-batches. No-op without cuDNN.
+  virtual void compile_attention(at::IntArrayRef /*shapes*/) {}
   // Adds the loss without gradients and without noise.
   virtual void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                             const at::Tensor& loss) = 0;

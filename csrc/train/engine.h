@@ -109,6 +109,8 @@ class Engine {
   // Selects cuDNN for later attention on a GPU if it supports the rows; otherwise flash attention
   // runs.
   void use_cudnn(bool use) { model_->use_cudnn(use); }
+  // Compiles cuDNN's attention for these shapes: [conversations, longest] of each. Local.
+  void compile_attention(const std::vector<int64_t>& shapes) { model_->compile_attention(shapes); }
   // Returns this rank's gradient digests from the last step with `replay`.
   const ReplayDigests& replay_digests() const { return replay_digests_; }
   // Returns checksums over this rank's states and compute weights. Collective.

@@ -10,7 +10,8 @@ BatchRules Engine::batch_rules(bool find_packed, bool draws) const {
   return {.vocab_size = vocab_size(),
           .window = model_->smallest_window(),
           .find_packed = find_packed,
-          .token_keys = draws && model_->has_token_draws()};
+          .token_keys = draws && model_->has_token_draws(),
+          .cudnn = model_->cudnn_heads()};
 }
 
 HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,

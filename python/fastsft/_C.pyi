@@ -419,6 +419,11 @@ class GroupPlan:
 
 class PackingSummary:
     @property
+    def attention_shapes(self) -> list[int]:
+        """
+        [conversations, longest, ...] of the ranges that cuDNN computes.
+        """
+    @property
     def balance(self) -> float: ...
     @property
     def conversations(self) -> int: ...
@@ -868,6 +873,9 @@ class LabelOptions:
         template_date: str = "",
         call_stop_token: str = "",
         boundary_tokens: str = "merge",
+        learn: str = "all",
+        learn_tool_calls: bool = True,
+        learn_thoughts: str = "all",
     ) -> None: ...
     @property
     def boundary_tokens(self) -> str: ...
@@ -877,6 +885,12 @@ class LabelOptions:
     def chat_template(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
+    @property
+    def learn(self) -> str: ...
+    @property
+    def learn_thoughts(self) -> str: ...
+    @property
+    def learn_tool_calls(self) -> bool: ...
     @property
     def mask_policy(self) -> str: ...
     @property
@@ -1563,6 +1577,12 @@ class Engine:
         magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss above
         loss_limit changes nothing. loss_scale: multiplies the loss in backward, is taken off before the
         update. ValueError for rows that are not there; collective.
+        """
+    def compile_attention(
+        self, shapes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
+    ) -> None:
+        """
+        Compiles cuDNN's attention for [conversations, longest, ...]; no-op without cuDNN.
         """
     def gradients(
         self,

@@ -1,8 +1,9 @@
-"""Run-time dependencies of the wheel; torch is pinned to the minor version that it was built with."""
+"""Run-time dependencies; a wheel's torch is pinned to the minor version that it was built with."""
 
 from __future__ import annotations
 
 import runpy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +21,40 @@ RUNTIME = [
 ]
 
 
-def __dir__() -> list[str]:
-    return ["dynamic_metadata", "get_requires_for_dynamic_metadata"]
+class Provider:
+    """What scikit-build-core asks for `project.dependencies`."""
 
+    def __init__(self) -> None:
+        self._state = ""
 
-def dynamic_metadata(field: str, settings: dict[str, object] | None = None, *_: object) -> list[str]:
-    """The value of `project.dependencies`."""
-    if field != "dependencies" or settings:
-        raise ValueError(
-            f"expected the field 'dependencies' without settings, got {field!r} with {settings!r}"
-        )
-    versions = _versions()
-    installed = _installed_torch()
-    if installed is None:
-        raise ValueError(f"torch is not installed: pip install '{versions['torch_requirement']()}'")
-    if (problem := versions["torch_problem"](installed.version)) is not None:
-        raise ValueError(problem)
-    return [f"torch=={versions['minor_version'](installed.version)}.*", *RUNTIME]
+    def build_state(self, state: str) -> None:
+        self._state = state
 
+    def dynamic_metadata(self, settings: Mapping[str, Any], project: object = None) -> dict[str, list[str]]:
+        """A wheel asks for the torch that it was built with; sources are for the whole range."""
+        if settings:
+            raise ValueError(f"expected no settings, got {dict(settings)!r}; see pyproject.toml")
+        versions = _versions()
+        if self._state == "sdist":
+            return {"dependencies": [versions["torch_requirement"](), *RUNTIME]}
+        installed = _installed_torch()
+        if installed is None:
+            raise ValueError(f"torch is not installed: pip install '{versions['torch_requirement']()}'")
+        if (problem := versions["torch_problem"](installed.version)) is not None:
+            raise ValueError(problem)
+        return {"dependencies": [f"torch=={versions['minor_version'](installed.version)}.*", *RUNTIME]}
 
-def get_requires_for_dynamic_metadata(_: object = None) -> list[str]:
-    """Nothing where a torch of the range is installed; else the release for an isolated build."""
-    versions = _versions()
-    installed = _installed_torch()
-    if installed is not None and versions["torch_problem"](installed.version) is None:
-        return []
-    return [f"torch=={versions['TORCH_ISOLATED']}.*"]
+    def dynamic_wheel(self, settings: object) -> dict[str, bool]:
+        """Names what may differ between the sources and a wheel."""
+        return {"dependencies": True}
+
+    def get_requires_for_dynamic_metadata(self, settings: object = None) -> list[str]:
+        """Nothing where a torch of the range is installed; else the release for an isolated build."""
+        versions = _versions()
+        installed = _installed_torch()
+        if installed is not None and versions["torch_problem"](installed.version) is None:
+            return []
+        return [f"torch=={versions['TORCH_ISOLATED']}.*"]
 
 
 def _installed_torch() -> Any:

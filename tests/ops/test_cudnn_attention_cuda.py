@@ -9,7 +9,7 @@ import torch
 
 import reference
 from fastsft import _C  # noqa: F401  registers torch.ops.fastsft
-from fastsft.model.attention_kernel import dirty_free_memory
+from fastsft.model.attention_kernel import Heads, cudnn_inputs, dirty_free_memory
 from tolerances import assert_close
 
 pytestmark = pytest.mark.cuda
@@ -27,8 +27,8 @@ LENGTHS = {
     "empty": [0, 256, 0, 244, 0],
     "many": [251] * 70,
 }
-# So many short ones next to a long one that cuDNN is told the tokens; with grouped heads flash computes them.
-BY_TOKENS = [2000, *[100] * 60]
+# Two calls: the long one with cuDNN's scratch for all would take too much of it.
+TWO_RANGES = [2000, *[100] * 60]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -49,10 +49,10 @@ def test_scratch_that_holds_other_values(heads: int, kv_heads: int, dim: int, le
         check(torch.bfloat16, (heads, kv_heads, dim), lengths, 0)
 
 
-@pytest.mark.parametrize("dim", [128, 80])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 128), (4, 4, 80), (8, 2, 64)])
 @pytest.mark.parametrize("window", [0, 100])
-def test_scratch_by_tokens(dim: int, window: int) -> None:
-    check(torch.bfloat16, (4, 4, dim), BY_TOKENS, window)
+def test_two_ranges(heads: int, kv_heads: int, dim: int, window: int) -> None:
+    check(torch.bfloat16, (heads, kv_heads, dim), TWO_RANGES, window)
 
 
 def check(dtype: torch.dtype, sizes: tuple[int, int, int], lengths: list[int], window: int) -> None:
@@ -71,13 +71,14 @@ def check(dtype: torch.dtype, sizes: tuple[int, int, int], lengths: list[int], w
     out, grad = torch.full_like(grad_out, torch.nan), torch.full_like(qkv, torch.nan)
     lse = torch.full((heads, tokens), torch.nan, device="cuda")
     shape = (heads, kv_heads, dim**-0.5, window)
+    cudnn = cudnn_inputs(Heads(*sizes), lengths, qkv.device)
     dirty_free_memory(qkv.device)
-    torch.ops.fastsft.attention(qkv, ends, *shape, out, lse, longest, 0.0, True)
+    torch.ops.fastsft.attention(qkv, ends, *shape, out, lse, longest, 0.0, *cudnn)
     assert_close(out, expected, name="out")
     by_flash = torch.empty_like(lse)
     torch.ops.fastsft.attention(qkv, ends, *shape, torch.empty_like(out), by_flash, longest)
     assert_close(lse.view(tokens, heads).t(), by_flash, name="lse")
     dirty_free_memory(qkv.device)
-    torch.ops.fastsft.attention_backward(grad_out, qkv, out, lse, ends, *shape, grad, longest, 0.0, True)
+    torch.ops.fastsft.attention_backward(grad_out, qkv, out, lse, ends, *shape, grad, longest, 0.0, *cudnn)
     assert exact.grad is not None
     assert_close(grad, exact.grad, kind="model", name="grad")

@@ -112,13 +112,10 @@ def test_full_rows_and_what_an_old_gpu_says(driver: Path) -> None:
 
 
 def scratch(shape: tuple[int, ...]) -> int:
-    """Bytes by the formula of csrc/ops/attention/attention_choice.h, by which shapes are told apart."""
-    tokens, conversations, longest, heads, keys, size, _ = shape
-    if conversations > 8:
-        conversations = (conversations + 7) // 8 * 8
-    padded = conversations * ((longest + 255) // 256 * 256)
-    each = 8 * padded if heads != keys else min(4 * padded, 12 * tokens)
-    return each * heads * size
+    """Bytes by the formula of csrc/ops/attention/attention_choice.h, for shapes of powers of two."""
+    _, conversations, longest, heads, keys, size, _ = shape
+    padded = (1 << (conversations - 1).bit_length()) * (1 << (longest - 1).bit_length())
+    return (8 if heads != keys else 4) * padded * heads * size
 
 
 @pytest.mark.thorough
@@ -126,14 +123,14 @@ def scratch(shape: tuple[int, ...]) -> int:
     "shape",
     [
         (8188, 4, 2047, 28, 4, 128, 0),  # Qwen2.5-7B
-        (8000, 20, 1024, 14, 2, 64, 0),  # Qwen2.5-0.5B
+        (8000, 16, 1024, 14, 2, 64, 0),  # Qwen2.5-0.5B
         (8000, 8, 1024, 32, 8, 128, 512),  # Mistral's window
         (8000, 8, 1024, 16, 8, 256, 0),  # Gemma's head size
         (8000, 8, 1024, 32, 32, 80, 0),
         (8000, 8, 1024, 40, 40, 96, 0),
-        (8188, 40, 2047, 32, 32, 128, 0),
-        (8188, 60, 2047, 32, 32, 128, 0),
-        (16384, 29, 2047, 32, 8, 128, 0),  # four times the tokens, as many as the limit has
+        (8188, 16, 2047, 32, 32, 128, 0),  # four times the tokens, as many as the limit has
+        (16384, 32, 2047, 32, 8, 128, 0),
+        (1500, 16, 120, 32, 8, 128, 0),
     ],
     ids=str,
 )
@@ -147,6 +144,12 @@ def test_families(driver: Path, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.thorough
 def test_short_conversations_next_to_a_long_one_with_grouped_heads(driver: Path) -> None:
-    """cuDNN's scratch would be many times the queries: flash attention computes them."""
-    (made,) = plans(driver, (8188, 40, 2047, 28, 4, 128, 0))
-    assert isinstance(made, list) and not made[2] and made[1] > 8 * 4 * 8188 * 28 * 128
+    """One call would take many times the queries as scratch; the calls of the two ranges do not."""
+    lengths, heads = [2047, *[150] * 39], (28, 4, 128)
+    (together,) = plans(driver, (sum(lengths), 40, 2047, *heads, 0))
+    assert isinstance(together, list) and not together[2]
+    assert together[1] > 8 * 4 * sum(lengths) * 28 * 128
+    _, shapes = torch.ops.fastsft.divide_attention(lengths, *heads)
+    ranges = zip(shapes[::2], shapes[1::2], strict=True)
+    apart = plans(driver, *((sum(lengths), *shape, *heads, 0) for shape in ranges))
+    assert len(apart) == 2 and all(isinstance(made, list) and made[2] for made in apart)

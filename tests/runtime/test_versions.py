@@ -23,8 +23,13 @@ ROOT = Path(__file__).parents[2]
 OUTSIDE = ["2.10.0", "2.99.0+cpu", "1.13.1", "3.0.0", "nightly"]
 
 
-def provider() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "scripts" / "metadata" / "dependencies.py"))
+def provider() -> Any:
+    return runpy.run_path(str(ROOT / "scripts" / "metadata" / "dependencies.py"))["Provider"]()
+
+
+def torch_of_the_wheel() -> str:
+    """What a wheel built here requires."""
+    return str(provider().dynamic_metadata({})["dependencies"][0])
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.11.0+cu130", "2.15.0", "2.12.0a0+git1"])
@@ -57,8 +62,8 @@ def isolated(tmp_path: Path, python: str, code: str, variables: dict[str, str] |
     return done.stdout.strip()
 
 
-REQUIRED = "import dependencies; print(*dependencies.get_requires_for_dynamic_metadata())"
-WHEEL = "import dependencies; print(dependencies.dynamic_metadata('dependencies')[0])"
+REQUIRED = "import dependencies; print(*dependencies.Provider().get_requires_for_dynamic_metadata())"
+WHEEL = "import dependencies; print(dependencies.Provider().dynamic_metadata({})['dependencies'][0])"
 
 
 def test_a_build_of_pip_takes_the_torch_of_the_environment(tmp_path: Path) -> None:
@@ -102,13 +107,13 @@ def test_a_build_without_torch_asks_for_one_release_of_the_range(monkeypatch: py
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for found in ([], [NoTorchOfTheRange()]):
         monkeypatch.setattr(importlib.metadata, "distributions", lambda found=found, **_: found)
-        required = provider()["get_requires_for_dynamic_metadata"]()
+        required = provider().get_requires_for_dynamic_metadata()
         assert required == [f"torch=={versions.TORCH_ISOLATED}.*"]
     with pytest.raises(ValueError, match=r"goes with torch .* got torch 2\.9\.1"):
-        provider()["dynamic_metadata"]("dependencies")
+        torch_of_the_wheel()
     monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
     with pytest.raises(ValueError, match=r"torch is not installed: pip install 'torch>="):
-        provider()["dynamic_metadata"]("dependencies")
+        torch_of_the_wheel()
 
 
 class NoTorchOfTheRange:
@@ -122,12 +127,12 @@ class NoTorchOfTheRange:
 
 def test_the_wheel_asks_for_the_torch_of_its_build(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = versions.minor_version(_C.torch_version)
-    assert provider()["dynamic_metadata"]("dependencies")[0] == f"torch=={installed}.*"
+    assert torch_of_the_wheel() == f"torch=={installed}.*"
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.14.1+cu130")
-    assert provider()["dynamic_metadata"]("dependencies")[0] == "torch==2.14.*"
+    assert torch_of_the_wheel() == "torch==2.14.*"
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.99.0")
     with pytest.raises(ValueError, match=r"goes with torch .* got torch 2\.99\.0"):
-        provider()["dynamic_metadata"]("dependencies")
+        torch_of_the_wheel()
 
 
 PROBE = """cmake_minimum_required(VERSION 3.25)
@@ -152,3 +157,15 @@ def test_the_configuration_stops_outside_the_range(tmp_path: Path, version: str)
     assert done.returncode != 0
     assert f"{versions.TORCH_FIRST} to {versions.TORCH_LAST}" in said
     assert f"found {version} in /there" in said or not version
+
+
+def test_sources_ask_for_the_whole_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their torch may differ from that of a wheel, which metadata must say, and none need be installed."""
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    of_sources = provider()
+    of_sources.build_state("sdist")
+    assert of_sources.dynamic_metadata({})["dependencies"][0] == versions.torch_requirement()
+    assert of_sources.dynamic_wheel({}) == {"dependencies": True}
+    with pytest.raises(ValueError, match="expected no settings, got"):
+        of_sources.dynamic_metadata({"torch": "2.11"})

@@ -1,26 +1,48 @@
 #include "ops/attention/attention.h"
 
+#include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
+#include "data/attention_ranges.h"
 #include "ops/schema.h"
 
 namespace fastsft {
 
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
-               const at::Tensor& lse, int64_t max_seqlen, double softcap, bool use_cudnn) {
+               const at::Tensor& lse, int64_t max_seqlen, double softcap,
+               const std::optional<at::Tensor>& cudnn_lists, at::IntArrayRef cudnn_shapes) {
   FASTSFT_DISPATCH(attention, qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out,
-                   lse, max_seqlen, softcap, use_cudnn);
+                   lse, max_seqlen, softcap, cudnn_lists, cudnn_shapes);
 }
 
 void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
                         int64_t num_key_value_heads, double scale, int64_t window,
                         const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap,
-                        bool use_cudnn) {
+                        const std::optional<at::Tensor>& cudnn_lists,
+                        at::IntArrayRef cudnn_shapes) {
   FASTSFT_DISPATCH(attention_backward, grad_out, qkv, out, lse, cu_seqlens, num_heads,
-                   num_key_value_heads, scale, window, grad_qkv, max_seqlen, softcap, use_cudnn);
+                   num_key_value_heads, scale, window, grad_qkv, max_seqlen, softcap, cudnn_lists,
+                   cudnn_shapes);
 }
+
+void prepare_attention(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
+                       int64_t head_dim, double scale, at::IntArrayRef windows,
+                       at::IntArrayRef cudnn_shapes) {
+  FASTSFT_DISPATCH(prepare_attention, like, num_heads, num_key_value_heads, head_dim, scale,
+                   windows, cudnn_shapes);
+}
+
+namespace {
+
+void check_heads(const char* op, int64_t num_heads, int64_t num_key_value_heads) {
+  TORCH_CHECK_VALUE(
+      num_heads > 0 && num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, op, ": ",
+      num_heads, " heads are not a multiple of ", num_key_value_heads, " key/value heads");
+}
+
+}  // namespace
 
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                      int64_t num_key_value_heads, double scale, int64_t window,
@@ -32,9 +54,7 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
   check_dtype(kOp, {"out", out}, qkv.scalar_type());
   check_dtype(kOp, {"lse", lse}, at::kFloat);
   check_dtype(kOp, {"cu_seqlens", cu_seqlens}, at::kInt);
-  TORCH_CHECK_VALUE(
-      num_heads > 0 && num_key_value_heads > 0 && num_heads % num_key_value_heads == 0, kOp, ": ",
-      num_heads, " heads are not a multiple of ", num_key_value_heads, " key/value heads");
+  check_heads(kOp, num_heads, num_key_value_heads);
   TORCH_CHECK_VALUE(window >= 0, kOp, ": window is ", window,
                     ", expected the number of tokens seen, or 0 for all");
   TORCH_CHECK_VALUE(max_seqlen >= 0, kOp, ": max_seqlen is ", max_seqlen,
@@ -50,6 +70,15 @@ void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_
                     ": qkv, out and lse must be contiguous");
   TORCH_CHECK_VALUE(cu_seqlens.dim() == 1 && cu_seqlens.size(0) >= 1 && cu_seqlens.is_contiguous(),
                     kOp, ": cu_seqlens must be a flat tensor of one entry or more");
+}
+
+void check_prepare_attention(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
+                             at::IntArrayRef cudnn_shapes) {
+  constexpr const char* kOp = "prepare_attention";
+  check_compute_dtype(kOp, {"like", like});
+  check_heads(kOp, num_heads, num_key_value_heads);
+  TORCH_CHECK_VALUE(cudnn_shapes.size() % 2 == 0, kOp, ": cudnn_shapes has ", cudnn_shapes.size(),
+                    " numbers, expected pairs of conversations and longest");
 }
 
 void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
@@ -69,15 +98,40 @@ void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                     ": grad_out and grad_qkv must be contiguous");
 }
 
+namespace {
+
+// Returns cudnn_lists on the CPU and cudnn_shapes of conversations with these lengths.
+std::tuple<at::Tensor, std::vector<int64_t>> divide_attention(at::IntArrayRef lengths,
+                                                              int64_t num_heads,
+                                                              int64_t num_key_value_heads,
+                                                              int64_t head_dim) {
+  std::vector<int32_t> boundaries = {0};
+  for (const int64_t length : lengths) {
+    boundaries.push_back(boundaries.back() + static_cast<int32_t>(length));
+  }
+  const HeadCounts heads{num_heads, num_key_value_heads, head_dim};
+  const CudnnInputs inputs = cudnn_inputs(boundaries, heads);
+  return {at::tensor(inputs.lists, at::kInt), inputs.shapes};
+}
+
+}  // namespace
+
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "attention(Tensor qkv, Tensor cu_seqlens, int num_heads, int num_key_value_heads, float "
       "scale, int window, Tensor(a!) out, Tensor(b!) lse, int max_seqlen=0, float softcap=0.0, "
-      "bool use_cudnn=False) -> ()");
+      "Tensor? cudnn_lists=None, int[] cudnn_shapes=[]) -> ()");
   m.def(
       "attention_backward(Tensor grad_out, Tensor qkv, Tensor out, Tensor lse, Tensor cu_seqlens, "
       "int num_heads, int num_key_value_heads, float scale, int window, Tensor(a!) grad_qkv, int "
-      "max_seqlen=0, float softcap=0.0, bool use_cudnn=False) -> ()");
+      "max_seqlen=0, float softcap=0.0, Tensor? cudnn_lists=None, int[] cudnn_shapes=[]) -> ()");
+  m.def(
+      "prepare_attention(Tensor like, int num_heads, int num_key_value_heads, int head_dim, float "
+      "scale, int[] windows, int[] cudnn_shapes) -> ()");
+  m.def(
+      "divide_attention(int[] lengths, int num_heads, int num_key_value_heads, int head_dim) -> "
+      "(Tensor, int[])",
+      &divide_attention);
 }
 
 }  // namespace fastsft

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace fastsft {
 
 // Computes causal attention over packed conversations; tokens never attend across conversations.
@@ -16,25 +18,37 @@ namespace fastsft {
 //   from the bound, since reading cu_seqlens would block the host. If the bound is too small,
 //   tokens are skipped.
 //   lse [num_heads, tokens] float32: log of the sum of exponentials, for the backward pass.
-//   use_cudnn: use cuDNN on a GPU if it supports the shape (library_attention.h). Both passes must
-//   have the same value, because cuDNN's layout of lse differs.
+//   cudnn_shapes, cudnn_lists: the ranges of conversations that cuDNN computes on a GPU if it
+//   supports all shapes (library_attention.h): [conversations, longest] of each, and their lists
+//   (data/attention_ranges.h). Without them flash attention computes. Both passes must get the
+//   same, because cuDNN's layout of lse differs.
 // float32, bfloat16 or float16; products and softmax in float32.
 void attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
                const at::Tensor& lse, int64_t max_seqlen = 0, double softcap = 0,
-               bool use_cudnn = false);
+               const std::optional<at::Tensor>& cudnn_lists = {},
+               at::IntArrayRef cudnn_shapes = {});
 
 // Overwrites grad_qkv, shaped like qkv. Deterministic: each key/value head is one task.
 void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& cu_seqlens, int64_t num_heads,
                         int64_t num_key_value_heads, double scale, int64_t window,
                         const at::Tensor& grad_qkv, int64_t max_seqlen = 0, double softcap = 0,
-                        bool use_cudnn = false);
+                        const std::optional<at::Tensor>& cudnn_lists = {},
+                        at::IntArrayRef cudnn_shapes = {});
+
+// Compiles cuDNN's attention for layers with these windows, which otherwise happens at the first
+// use of a shape. `like`: a tensor of qkv's device and dtype. No-op where cuDNN is not used.
+void prepare_attention(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
+                       int64_t head_dim, double scale, at::IntArrayRef windows,
+                       at::IntArrayRef cudnn_shapes);
 
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                      int64_t num_key_value_heads, double scale, int64_t window,
                      const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen,
                      double softcap);
+void check_prepare_attention(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
+                             at::IntArrayRef cudnn_shapes);
 void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& cu_seqlens, int64_t num_heads,

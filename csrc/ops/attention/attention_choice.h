@@ -35,17 +35,11 @@ constexpr bool cudnn_is_right(int capability, int64_t version) {
   return (capability == 9 || capability == 10) && version >= 91801;
 }
 
-// Scratch memory of cuDNN's backward pass [bytes per token and query element]. cuDNN pads each
-// conversation to the longest, or, if it gets the token count, allocates per token. We pass the
-// token count if that needs less memory; with grouped heads it never does within the limit.
-struct CudnnScratch {
-  int64_t bytes = 0;
-  bool by_tokens = false;
-};
-constexpr CudnnScratch cudnn_scratch(int64_t padded_tokens, int64_t tokens, bool grouped) {
-  if (grouped) return {8 * padded_tokens, false};
-  return padded_tokens <= 3 * tokens ? CudnnScratch{4 * padded_tokens, false}
-                                     : CudnnScratch{12 * tokens, true};
+// Returns the scratch memory of cuDNN's backward pass in bytes per query element of a token, for
+// `padded_tokens` = conversations * longest. cuDNN can also allocate it per token, but then it
+// reads offsets with other factors, and with grouped heads that takes more.
+constexpr int64_t cudnn_scratch(int64_t padded_tokens, bool grouped) {
+  return (grouped ? 8 : 4) * padded_tokens;
 }
 // Returns the limit for cuDNN's scratch memory in bytes; above it, flash attention is used. cuDNN
 // asks for up to 0.4% more than the formula.

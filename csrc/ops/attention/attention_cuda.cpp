@@ -58,7 +58,8 @@ cuda::AttentionArgs tiled_args(const at::Tensor& qkv, const at::Tensor& cu_seqle
 void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                     int64_t num_key_value_heads, double scale, int64_t window,
                     const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen,
-                    double softcap, bool use_cudnn) {
+                    double softcap, const std::optional<at::Tensor>& cudnn_lists,
+                    at::IntArrayRef cudnn_shapes) {
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
                   max_seqlen, softcap);
   if (qkv.size(0) == 0) return;
@@ -66,10 +67,8 @@ void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
     const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
                                      longest(qkv, max_seqlen)};
-    if (const auto plans =
-            use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : cuda::CudnnPlans{}) {
-      return cuda::cudnn_attention(*plans.forward, qkv, cu_seqlens, out, lse);
-    }
+    const auto plans = cuda::cudnn_plans(qkv, cudnn_shapes, shape);
+    if (!plans.empty()) return cuda::cudnn_attention(plans, qkv, *cudnn_lists, out, lse);
     return cuda::flash_attention(qkv, cu_seqlens, shape, out, lse);
   }
   cuda::launch_attention(tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window,
@@ -84,7 +83,8 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
                              const at::Tensor& cu_seqlens, int64_t num_heads,
                              int64_t num_key_value_heads, double scale, int64_t window,
                              const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap,
-                             bool use_cudnn) {
+                             const std::optional<at::Tensor>& cudnn_lists,
+                             at::IntArrayRef cudnn_shapes) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
                            scale, window, grad_qkv, max_seqlen, softcap);
   if (qkv.size(0) == 0) return;
@@ -92,10 +92,9 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
     const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
                                      longest(qkv, max_seqlen)};
-    if (const auto plans =
-            use_cudnn ? cuda::cudnn_plans(qkv, cu_seqlens, shape) : cuda::CudnnPlans{}) {
-      return cuda::cudnn_attention_backward(*plans.backward, grad_out, qkv, out, lse, cu_seqlens,
-                                            grad_qkv);
+    const auto plans = cuda::cudnn_plans(qkv, cudnn_shapes, shape);
+    if (!plans.empty()) {
+      return cuda::cudnn_attention_backward(plans, grad_out, qkv, out, lse, *cudnn_lists, grad_qkv);
     }
     return cuda::flash_attention_backward(grad_out, qkv, out, lse, cu_seqlens, shape, grad_qkv);
   }
@@ -112,11 +111,23 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+void prepare_attention_cuda(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
+                            int64_t head_dim, double scale, at::IntArrayRef windows,
+                            at::IntArrayRef cudnn_shapes) {
+  check_prepare_attention(like, num_heads, num_key_value_heads, cudnn_shapes);
+  const c10::cuda::CUDAGuard guard(like.device());
+  for (const int64_t window : windows) {
+    cuda::compile_cudnn_plans(like, head_dim, {num_heads, num_key_value_heads, scale, window, 0},
+                              cudnn_shapes);
+  }
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
   m.impl("attention", &attention_cuda);
   m.impl("attention_backward", &attention_backward_cuda);
+  m.impl("prepare_attention", &prepare_attention_cuda);
 }
 
 }  // namespace fastsft

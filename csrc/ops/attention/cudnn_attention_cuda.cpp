@@ -2,56 +2,46 @@
 
 #include <ATen/Context.h>
 #include <ATen/cudnn/Handle.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/sub.h>
 #include <c10/cuda/CUDAException.h>
 #include <cuda_runtime_api.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <tuple>
 #include <vector>
 
+#include "core/error.h"
+#include "data/attention_ranges.h"
 #include "ops/attention/cudnn_plans.h"
 
 namespace fastsft::cuda {
 namespace {
 
-int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
-
-// Rounds a micro-batch's shape up, so that a run has few shapes and compiles each once. Added
-// conversations are empty, and their thread blocks end immediately.
-CudnnShape shape_for(int64_t tokens, int64_t conversations, int64_t head_dim,
-                     const AttentionShape& shape) {
-  const int64_t step = conversations <= 8 ? 1 : conversations <= 64 ? 8 : 32;
-  CudnnShape result{.conversations = rounded_up(conversations, step),
-                    .longest = rounded_up(std::max<int64_t>(shape.max_seqlen, 2), 256),
+CudnnShape shape_for(const PaddedShape& padded, int64_t head_dim, const AttentionShape& shape) {
+  CudnnShape result{.conversations = padded.conversations,
+                    .longest = padded.longest,
                     .num_heads = shape.num_heads,
                     .num_key_value_heads = shape.num_key_value_heads,
                     .head_dim = head_dim,
                     .scale = static_cast<float>(shape.scale)};
   if (shape.window < result.longest) result.window = shape.window;
-  const bool grouped = shape.num_heads != shape.num_key_value_heads;
-  if (cudnn_scratch(result.conversations * result.longest, tokens, grouped).by_tokens) {
-    result.tokens = rounded_up(tokens, 1024);
-  }
   return result;
+}
+
+int64_t workspace_limit(const CudnnShape& shape, int64_t tokens) {
+  return cudnn_workspace_limit(tokens, shape.num_heads, shape.num_key_value_heads, shape.head_dim);
 }
 
 // Checks the scratch memory limit by formula, before anything is compiled.
 bool is_within_limit(const CudnnShape& shape, int64_t tokens) {
   const bool grouped = shape.num_heads != shape.num_key_value_heads;
-  const int64_t padded = shape.conversations * shape.longest;
-  return cudnn_scratch(padded, tokens, grouped).bytes * shape.out_row() <=
-         cudnn_workspace_limit(tokens, shape.num_heads, shape.num_key_value_heads, shape.head_dim);
+  return cudnn_scratch(shape.conversations * shape.longest, grouped) * shape.out_row() <=
+         workspace_limit(shape, tokens);
 }
 
 // Compiled plans, kept until the process ends. A shape that cuDNN has refused is not tried again.
@@ -95,26 +85,20 @@ int capability_of(const at::Tensor& tensor) {
   return capability;
 }
 
-// Device tensors for the lists in CudnnBuffers.
-struct Lists {
-  at::Tensor lengths;  // [conversations]
-  // Offsets of the rows of qkv, out and lse, [3, conversations + 1]. Each list is 16-byte aligned.
-  at::Tensor offsets;
-};
+bool cudnn_is_usable(const at::Tensor& like) {
+  return !at::globalContext().deterministicAlgorithms() &&
+         cudnn_is_right(capability_of(like), static_cast<int64_t>(cudnnGetVersion()));
+}
 
-Lists lists_of(const at::Tensor& cu_seqlens, int64_t tokens, const CudnnShape& shape) {
-  const int64_t missing = shape.conversations + 1 - cu_seqlens.size(0);
-  const at::Tensor ends =
-      missing == 0 ? cu_seqlens : at::constant_pad_nd(cu_seqlens, {0, missing}, tokens);
-  const auto widths = {shape.row(), shape.out_row(), shape.num_heads};
-  const at::Tensor offsets =
-      at::empty({3, rounded_up(ends.size(0), 4)}, ends.options()).narrow(1, 0, ends.size(0));
-  int64_t list = 0;
-  for (const int64_t width : widths) {
-    at::Tensor into = offsets[list++];
-    at::mul_out(into, ends, at::scalar_tensor(width, ends.options().device(at::kCPU)));
-  }
-  return {at::sub(ends.slice(0, 1), ends.slice(0, 0, -1)), offsets};
+PaddedShape padded_shape_at(at::IntArrayRef shapes, size_t range) {
+  return {shapes[2 * range], shapes[2 * range + 1]};
+}
+
+CudnnPlans plans_of(const CudnnShape& shape, c10::DeviceIndex device) {
+  PlanCache& cache = PlanCache::instance();
+  const CudnnPlan* backward = cache.find(device, CudnnPass::kBackward, shape);
+  if (backward == nullptr) return {};
+  return {.forward = cache.find(device, CudnnPass::kForward, shape), .backward = backward};
 }
 
 template <typename T>
@@ -122,87 +106,115 @@ T* data(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
-CudnnBuffers buffers_of(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
-                        const Lists& lists, const at::Tensor& workspace) {
-  return {.qkv = qkv.data_ptr(),
-          .out = out.data_ptr(),
-          .lse = data<float>(lse),
-          .lengths = data<int32_t>(lists.lengths),
-          .row_offsets = data<int32_t>(lists.offsets[0]),
-          .out_offsets = data<int32_t>(lists.offsets[1]),
-          .lse_offsets = data<int32_t>(lists.offsets[2]),
-          .workspace = workspace.data_ptr()};
+// Calls `run(plans of a range, its buffers)` for each range of the micro-batch.
+template <typename Run>
+void for_each_range(std::span<const CudnnPlans> plans, const at::Tensor& lists,
+                    CudnnBuffers buffers, const Run& run) {
+  const auto* const list = data<int32_t>(lists);
+  int64_t begin = 0;
+  for (const CudnnPlans& of_range : plans) {
+    const CudnnShape& shape = of_range.forward->shape();
+    const ListPlaces places = list_places({shape.conversations, shape.longest}, begin);
+    buffers.lengths = list + places.lengths;
+    buffers.row_offsets = list + places.row_offsets;
+    buffers.out_offsets = list + places.out_offsets;
+    buffers.lse_offsets = list + places.lse_offsets;
+    run(of_range, buffers);
+    begin = places.end;
+  }
+  FASTSFT_ASSERT(begin == lists.size(0), "cudnn_lists has ", lists.size(0), " entries, expected ",
+                 begin);
 }
 
-at::Tensor workspace_of(const CudnnPlan& plan, const at::Tensor& like) {
-  return at::empty({std::max<int64_t>(plan.workspace(), 1)}, like.options().dtype(at::kByte));
+// Returns scratch memory for all calls of a pass, one after the other.
+at::Tensor workspace_of(std::span<const CudnnPlans> plans, const CudnnPlan* CudnnPlans::*pass,
+                        const at::Tensor& like) {
+  int64_t bytes = 1;
+  for (const CudnnPlans& of_range : plans) {
+    bytes = std::max(bytes, (of_range.*pass)->workspace());
+  }
+  return at::empty({bytes}, like.options().dtype(at::kByte));
 }
 
 }  // namespace
 
-CudnnPlans cudnn_plans(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
-                       const AttentionShape& attention) {
-  const int64_t tokens = qkv.size(0), conversations = cu_seqlens.size(0) - 1;
-  const int64_t heads = attention.num_heads + 2 * attention.num_key_value_heads;
-  const int64_t head_dim = qkv.size(1) / heads;
-  if (at::globalContext().deterministicAlgorithms()) return {};
-  if (conversations == 0 || qkv.numel() > std::numeric_limits<int32_t>::max()) return {};
-  if (!cudnn_is_right(capability_of(qkv), static_cast<int64_t>(cudnnGetVersion()))) return {};
-  CudnnShape shape = shape_for(tokens, conversations, head_dim, attention);
-  shape.half = qkv.scalar_type() == at::kHalf;
-  if (!is_within_limit(shape, tokens)) return {};
-  PlanCache& cache = PlanCache::instance();
-  const int device = qkv.device().index();
-  const CudnnPlan* backward = cache.find(device, CudnnPass::kBackward, shape);
-  const int64_t limit =
-      cudnn_workspace_limit(tokens, attention.num_heads, attention.num_key_value_heads, head_dim);
-  if (backward == nullptr || backward->workspace() > limit) return {};
-  shape.tokens = 0;
-  return {.forward = cache.find(device, CudnnPass::kForward, shape), .backward = backward};
+std::vector<CudnnPlans> cudnn_plans(const at::Tensor& qkv, at::IntArrayRef shapes,
+                                    const AttentionShape& attention) {
+  const int64_t tokens = qkv.size(0);
+  const int64_t head_dim = qkv.size(1) / (attention.num_heads + 2 * attention.num_key_value_heads);
+  if (shapes.empty() || !cudnn_is_usable(qkv)) return {};
+  std::vector<CudnnPlans> plans;
+  for (size_t range = 0; range < shapes.size() / 2; ++range) {
+    CudnnShape shape = shape_for(padded_shape_at(shapes, range), head_dim, attention);
+    shape.half = qkv.scalar_type() == at::kHalf;
+    if (!is_within_limit(shape, tokens)) return {};
+    plans.push_back(plans_of(shape, qkv.device().index()));
+    const auto& [forward, backward] = plans.back();
+    if (forward == nullptr || backward->workspace() > workspace_limit(shape, tokens)) return {};
+  }
+  return plans;
 }
 
-void cudnn_attention(const CudnnPlan& forward, const at::Tensor& qkv, const at::Tensor& cu_seqlens,
-                     const at::Tensor& out, const at::Tensor& lse) {
-  const at::Tensor workspace = workspace_of(forward, qkv);
-  const Lists lists = lists_of(cu_seqlens, qkv.size(0), forward.shape());
-  forward.run(at::native::getCudnnHandle(), buffers_of(qkv, out, lse, lists, workspace));
+void cudnn_attention(std::span<const CudnnPlans> plans, const at::Tensor& qkv,
+                     const at::Tensor& lists, const at::Tensor& out, const at::Tensor& lse) {
+  const at::Tensor workspace = workspace_of(plans, &CudnnPlans::forward, qkv);
+  const CudnnBuffers buffers{.qkv = qkv.data_ptr(),
+                             .out = out.data_ptr(),
+                             .lse = data<float>(lse),
+                             .workspace = workspace.data_ptr()};
+  for_each_range(plans, lists, buffers, [](const CudnnPlans& plan, const CudnnBuffers& of_range) {
+    plan.forward->run(at::native::getCudnnHandle(), of_range);
+  });
 }
 
-void cudnn_attention_backward(const CudnnPlan& backward, const at::Tensor& grad_out,
+void cudnn_attention_backward(std::span<const CudnnPlans> plans, const at::Tensor& grad_out,
                               const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
-                              const at::Tensor& cu_seqlens, const at::Tensor& grad_qkv) {
-  const at::Tensor workspace = workspace_of(backward, qkv);
-  const Lists lists = lists_of(cu_seqlens, qkv.size(0), backward.shape());
-  CudnnBuffers buffers = buffers_of(qkv, out, lse, lists, workspace);
-  buffers.grad_out = grad_out.data_ptr();
-  buffers.grad_qkv = grad_qkv.data_ptr();
-  backward.run(at::native::getCudnnHandle(), buffers);
+                              const at::Tensor& lists, const at::Tensor& grad_qkv) {
+  const at::Tensor workspace = workspace_of(plans, &CudnnPlans::backward, qkv);
+  const CudnnBuffers buffers{.qkv = qkv.data_ptr(),
+                             .out = out.data_ptr(),
+                             .lse = data<float>(lse),
+                             .grad_out = grad_out.data_ptr(),
+                             .grad_qkv = grad_qkv.data_ptr(),
+                             .workspace = workspace.data_ptr()};
+  for_each_range(plans, lists, buffers, [](const CudnnPlans& plan, const CudnnBuffers& of_range) {
+    plan.backward->run(at::native::getCudnnHandle(), of_range);
+  });
+}
+
+void compile_cudnn_plans(const at::Tensor& like, int64_t head_dim, const AttentionShape& attention,
+                         at::IntArrayRef shapes) {
+  if (!cudnn_is_usable(like)) return;
+  for (size_t range = 0; range < shapes.size() / 2; ++range) {
+    CudnnShape shape = shape_for(padded_shape_at(shapes, range), head_dim, attention);
+    shape.half = like.scalar_type() == at::kHalf;
+    plans_of(shape, like.device().index());
+  }
 }
 
 namespace {
 
 // Returns three numbers: the scratch memory of cuDNN's forward plan and of its backward plan, in
-// bytes, and 1 if the estimated scratch memory is within cudnn_workspace_limit, else 0.
-// `device_json` has the device properties, so tests need no GPU.
-std::vector<int64_t> plan_cudnn_attention(int64_t tokens, int64_t conversations, int64_t max_seqlen,
+// bytes, and 1 if the estimated scratch memory is within cudnn_workspace_limit for `tokens`, else
+// 0. `device_json` has the device properties, so tests need no GPU.
+std::vector<int64_t> plan_cudnn_attention(int64_t tokens, int64_t conversations, int64_t longest,
                                           int64_t num_heads, int64_t num_key_value_heads,
                                           int64_t head_dim, int64_t window,
                                           std::string device_json) {
   const AttentionShape attention{num_heads, num_key_value_heads,
-                                 1 / std::sqrt(static_cast<double>(head_dim)), window, max_seqlen};
+                                 1 / std::sqrt(static_cast<double>(head_dim)), window, longest};
   const CudnnTarget target{.device_json = std::move(device_json)};
-  CudnnShape shape = shape_for(tokens, conversations, head_dim, attention);
-  const bool within = is_within_limit(shape, tokens);
-  const int64_t backward = CudnnPlan(CudnnPass::kBackward, shape, target).workspace();
-  shape.tokens = 0;
-  return {CudnnPlan(CudnnPass::kForward, shape, target).workspace(), backward, within ? 1 : 0};
+  const CudnnShape shape = shape_for(padded_shape(conversations, longest), head_dim, attention);
+  return {CudnnPlan(CudnnPass::kForward, shape, target).workspace(),
+          CudnnPlan(CudnnPass::kBackward, shape, target).workspace(),
+          is_within_limit(shape, tokens) ? 1 : 0};
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
-      "plan_cudnn_attention(int tokens, int conversations, int max_seqlen, int num_heads, int "
+      "plan_cudnn_attention(int tokens, int conversations, int longest, int num_heads, int "
       "num_key_value_heads, int head_dim, int window, str device_json) -> int[]",
       &plan_cudnn_attention);
 }

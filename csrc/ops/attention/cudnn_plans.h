@@ -14,9 +14,6 @@ namespace fastsft::cuda {
 // micro-batches with fewer or shorter conversations.
 struct CudnnShape {
   int64_t conversations = 0, longest = 0;
-  // Tokens of the micro-batch, if backward's scratch memory is allocated per token; 0 if it is
-  // allocated for conversations * longest. Always 0 in forward.
-  int64_t tokens = 0;
   int64_t num_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t window = 0;  // 0: unlimited
   float scale = 1;
@@ -30,13 +27,13 @@ struct CudnnShape {
 
 // Device memory of one call. The four int32 lists have an entry per conversation of the shape;
 // offsets have an additional entry at the end. An offset counts the elements before a
-// conversation's first token. If the micro-batch has fewer conversations, the remaining entries are
-// empty conversations.
+// conversation's first token. If the range has fewer conversations, the remaining entries are empty
+// conversations.
 struct CudnnBuffers {
   void *qkv, *out;
   float* lse;  // [tokens, num_heads]
   void *grad_out = nullptr, *grad_qkv = nullptr;
-  int32_t *lengths, *row_offsets, *out_offsets, *lse_offsets;
+  const int32_t *lengths, *row_offsets, *out_offsets, *lse_offsets;
   void* workspace;
 };
 

@@ -144,9 +144,6 @@ void describe_backward(Graph& graph, const CudnnShape& shape) {
   const Tensor lse = input(graph, [&](auto& tensor) { layout.lse(tensor, kLse); });
   fe::graph::SDPA_backward_attributes options;
   set_options(options, shape, layout);
-  if (shape.tokens > 0) {
-    options.set_max_total_seq_len_q(shape.tokens).set_max_total_seq_len_kv(shape.tokens);
-  }
   const auto [query, key, value] =
       graph.sdpa_backward(in.query, in.key, in.value, out, grad_out, lse, options);
   layout.queries(query->set_output(true), kGradQuery);
@@ -186,16 +183,19 @@ void add_heads(Pointers& to, void* rows, const CudnnShape& shape, Id query, Id k
   to.insert({{query, bytes}, {key, bytes + keys}, {value, bytes + values}});
 }
 
+// cuDNN takes all pointers as void*; it only reads the lists.
+void* mutable_list(const int32_t* list) { return const_cast<int32_t*>(list); }
+
 Pointers pointers_of(const CudnnBuffers& buffers, const CudnnShape& shape) {
   Pointers all{{kOut, buffers.out},
                {kLse, buffers.lse},
-               {kQueryLengths, buffers.lengths},
-               {kKeyLengths, buffers.lengths},
-               {kQueryOffsets, buffers.row_offsets},
-               {kKeyOffsets, buffers.row_offsets},
-               {kValueOffsets, buffers.row_offsets},
-               {kOutOffsets, buffers.out_offsets},
-               {kLseOffsets, buffers.lse_offsets}};
+               {kQueryLengths, mutable_list(buffers.lengths)},
+               {kKeyLengths, mutable_list(buffers.lengths)},
+               {kQueryOffsets, mutable_list(buffers.row_offsets)},
+               {kKeyOffsets, mutable_list(buffers.row_offsets)},
+               {kValueOffsets, mutable_list(buffers.row_offsets)},
+               {kOutOffsets, mutable_list(buffers.out_offsets)},
+               {kLseOffsets, mutable_list(buffers.lse_offsets)}};
   add_heads(all, buffers.qkv, shape, kQuery, kKey, kValue);
   return all;
 }

@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
+#include <vector>
+
 #include "ops/attention/attention_choice.h"
 
 namespace fastsft::cuda {
@@ -18,26 +21,30 @@ void flash_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
 
 class CudnnPlan;
 
-// cuDNN's plans for forward and backward. The first call for a shape compiles them, which takes
-// seconds.
+// cuDNN's plans for a range of conversations, forward and backward. The first call for a shape
+// compiles them, which takes seconds.
 struct CudnnPlans {
   const CudnnPlan *forward = nullptr, *backward = nullptr;
-  explicit operator bool() const { return forward != nullptr && backward != nullptr; }
 };
-// Returns no plans if flash attention must be used. Reasons: the device or cuDNN version is not
-// known to be correct (`cudnn_is_right`); the scratch memory would exceed `cudnn_workspace_limit`;
-// cuDNN has no kernel (a warning says why); or deterministic algorithms are requested, for which
-// cuDNN pads its scratch memory to the longest conversation. Both passes of a micro-batch get the
-// same answer.
-CudnnPlans cudnn_plans(const at::Tensor& qkv, const at::Tensor& cu_seqlens,
-                       const AttentionShape& shape);
+// Returns the plans of the micro-batch's ranges. `shapes`: [conversations, longest] of each.
+// Returns none if flash attention must be used. Reasons: the device or cuDNN version is not known
+// to be correct (`cudnn_is_right`); the scratch memory of a range would exceed
+// `cudnn_workspace_limit`; cuDNN has no kernel (a warning says why); or deterministic algorithms
+// are requested, for which cuDNN pads its scratch memory to the longest conversation. Both passes
+// of a micro-batch get the same answer.
+std::vector<CudnnPlans> cudnn_plans(const at::Tensor& qkv, at::IntArrayRef shapes,
+                                    const AttentionShape& shape);
+// Compiles the plans of these ranges, whatever their scratch memory. `like`: as in
+// prepare_attention.
+void compile_cudnn_plans(const at::Tensor& like, int64_t head_dim, const AttentionShape& shape,
+                         at::IntArrayRef shapes);
 
 // Computes ops/attention/attention.h with cuDNN, except that lse is [tokens, num_heads]. Writes
-// `out` and `grad_qkv` directly.
-void cudnn_attention(const CudnnPlan& forward, const at::Tensor& qkv, const at::Tensor& cu_seqlens,
-                     const at::Tensor& out, const at::Tensor& lse);
-void cudnn_attention_backward(const CudnnPlan& backward, const at::Tensor& grad_out,
+// `out` and `grad_qkv` directly. `lists`: CudnnInputs::lists (data/attention_ranges.h).
+void cudnn_attention(std::span<const CudnnPlans> plans, const at::Tensor& qkv,
+                     const at::Tensor& lists, const at::Tensor& out, const at::Tensor& lse);
+void cudnn_attention_backward(std::span<const CudnnPlans> plans, const at::Tensor& grad_out,
                               const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
-                              const at::Tensor& cu_seqlens, const at::Tensor& grad_qkv);
+                              const at::Tensor& lists, const at::Tensor& grad_qkv);
 
 }  // namespace fastsft::cuda

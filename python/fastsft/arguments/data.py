@@ -51,7 +51,15 @@ class DataArguments(RecordsGiven):
         "date that a chat template is told, such as 2026-11-26; default: today, resumed: that of the start",
     )
     train_turns: Literal["all", "last", "each"] = supported(
-        "all", "which replies are learned (spans); each: all, every one in a row of its own"
+        "all",
+        "rows of replies (spans); each: every reply in a row of its own; last: old name of --learn last",
+    )
+    learn: Literal["all", "last", "after_last_user", "marked"] = supported(
+        "all", 'which replies are learned (spans); marked: those with "train": true'
+    )
+    learn_tool_calls: bool = supported(True, "learn replies that call tools (spans)")
+    learn_thoughts: Literal["all", "filled", "none"] = supported(
+        "all", "which <think> blocks of learned replies are learned (spans); filled: those with text"
     )
     role_map: str | None = supported(None, "more names of roles in the data: name=user,name2=assistant")
     role_aliases: bool = supported(False, "accept user, assistant, chatgpt, ... too; always on with spans")

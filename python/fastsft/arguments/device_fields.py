@@ -143,6 +143,8 @@ class ShardingArguments:
 STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
 # State options with separate float32 master weights: they need the most memory to offload and to save.
 FLOAT32_MASTERS = {"compute_dtype": "bfloat16", "master_dtype": "float32"}
+# State options of --bf16 True: masters of 16 bits next to the bfloat16 weights.
+SPLIT_MASTERS: dict[str, Any] = {"compute_dtype": "bfloat16", "master_dtype": "split"}
 
 
 def state_flag_choices() -> dict[str, tuple[str, ...]]:
@@ -209,7 +211,7 @@ def state_flags(args: EngineFlags) -> dict[str, str]:
 def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each flag that lowers the precision of `state` to save memory, and the options that it sets."""
     if state.compute_dtype == "float32":
-        yield "--bf16 True", {"compute_dtype": "bfloat16", "master_dtype": "split"}
+        yield "--bf16 True", SPLIT_MASTERS
     if state.compute_dtype == "bfloat16" and state.master_dtype == "float32":
         yield "--master_dtype split", {"master_dtype": "split"}
     if state.grad_dtype == "float32" and state.sync_each_batch:

@@ -39,7 +39,8 @@ _TITLES = {
 # of its class in `_OF_CLASS`.
 COMMON = {
     "model": "model_name_or_path cache_dir",
-    "data": "data_path eval_data_path mask_policy template train_turns on_bad_sample max_dropped check_data",
+    "data": "data_path eval_data_path mask_policy template learn train_turns on_bad_sample max_dropped "
+    "check_data",
     "training": "output_dir num_train_epochs max_steps per_device_train_batch_size "
     "gradient_accumulation_steps model_max_length learning_rate lr_scheduler_type warmup_ratio weight_decay "
     "max_grad_norm neftune_noise_alpha bf16 seed config",

@@ -12,7 +12,7 @@ from fastsft.arguments.parsing.options import DATA_NAMES, MODEL_NAMES, parse_boo
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.config_flags import add_config, use_config
 from fastsft.cli.places import with_flags
-from fastsft.data.chat.labelling import LabelSettings, parse_role_map
+from fastsft.data.chat.labelling import LEARNED, LabelSettings, parse_role_map
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import check_output_file, write_for_flag
@@ -128,6 +128,12 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
         help=f"tokens of a row, as in training; default {DEFAULT_MAX_LENGTH}{limit}",
     )
     parser.add_argument("--train_turns", choices=["all", "last", "each"], default="all")
+    parser.add_argument("--learn", choices=["all", "last", "after_last_user", "marked"], default="all")
+    parser.add_argument(
+        "--learn_tool_calls", type=parse_bool, nargs="?", const=True, default=True, metavar="True|False",
+        help="learn replies that call tools; default True",
+    )  # fmt: skip
+    parser.add_argument("--learn_thoughts", choices=["all", "filled", "none"], default="all")
     parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")
     parser.add_argument(
         "--role_aliases", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
@@ -163,6 +169,7 @@ def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
         "template",
         "chat_template_name",
         "train_turns",
+        *LEARNED,
         "role_aliases",
         "on_bad_sample",
         "overlong",

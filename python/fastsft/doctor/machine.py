@@ -15,7 +15,8 @@ from fastsft.planning.memory_plan import BatchShape, MemoryPlan
 from fastsft.planning.plan_choice import choose_plan, plan_run_memory
 from fastsft.planning.plan_request import MemoryBudget, PlanRequest
 from fastsft.reporting.plan_lines import how_held
-from fastsft.runtime.devices import missing_kernels
+from fastsft.runtime.cores import way_to_kernels
+from fastsft.runtime.devices import architecture_list, missing_kernels
 from fastsft.runtime.launch import launch, threads_per_rank
 
 if TYPE_CHECKING:
@@ -44,12 +45,13 @@ def check_torch() -> str:
 
     cuda = torch.version.cuda
     torch_cuda = f"CUDA {cuda}" if cuda else "without CUDA"
-    core_cuda = "with CUDA kernels" if _C.with_cuda else "without CUDA kernels"
+    built_for = architecture_list(_C.cuda_architectures)
+    core_cuda = f"with CUDA kernels for {built_for}" if _C.with_cuda else "without CUDA kernels"
     text = f"torch {torch.__version__} ({torch_cuda}), core built with torch {_C.torch_version} {core_cuda}"
     if cuda and torch.cuda.is_available() and not _C.with_cuda:
         raise ProblemError(
             f"{text}: a GPU is here, and runs would compute on the CPU",
-            "build fastsft where nvcc is found",
+            way_to_kernels(torch.__version__, cuda),
             "warning",
         )
     return text

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fastsft.arguments.device_fields import SPLIT_MASTERS
 from fastsft.arguments.lora import LoraArguments
 from fastsft.lora.adapted_model import AdaptedModel
 from fastsft.lora.attach import adapted_kind, requested_settings
@@ -27,10 +28,9 @@ def lighter_methods(model: CausalLM, setting: EngineSettings) -> Iterator[list[t
     """
     if isinstance(model, LiveHooks):
         return
-    narrow = {"compute_dtype": "bfloat16", "master_dtype": "split"}
     dtypes = [("", setting)]
     if setting.state.compute_dtype == "float32" and has_bfloat16(setting.gpu):
-        dtypes.append(("--bf16 True ", setting.with_state(**narrow)))
+        dtypes.append(("--bf16 True ", setting.with_state(**SPLIT_MASTERS)))
     is_native = model.engine_kind == "native"
     if isinstance(model, AdaptedModel):
         if is_native and not model.four_bits:

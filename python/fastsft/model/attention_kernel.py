@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -222,17 +223,26 @@ def trial(
     ends = torch.tensor([0, *accumulate(lengths)], device=device, dtype=torch.int32)
     shape = (heads.queries, heads.keys, size**-0.5, heads.window)
     ops, max_seqlen, seconds = torch.ops.fastsft, max(lengths), []
+    cudnn = cudnn_inputs(heads, lengths, device) if use_cudnn else (None, [])
     for _ in range(1 + repeats):
         if dirty:
             dirty_free_memory(device)
         begin = _now(device)
-        ops.attention(qkv, ends, *shape, out, lse, max_seqlen, 0.0, use_cudnn)
+        ops.attention(qkv, ends, *shape, out, lse, max_seqlen, 0.0, *cudnn)
         if dirty:
             grad.fill_(torch.nan)
             dirty_free_memory(device)
-        ops.attention_backward(grad_out, qkv, out, lse, ends, *shape, grad, max_seqlen, 0.0, use_cudnn)
+        ops.attention_backward(grad_out, qkv, out, lse, ends, *shape, grad, max_seqlen, 0.0, *cudnn)
         seconds.append(_now(device) - begin)
     return Trial(min(seconds[1:] or seconds), out, grad)
+
+
+def cudnn_inputs(
+    heads: Heads, lengths: Sequence[int], device: torch.device
+) -> tuple[torch.Tensor, list[int]]:
+    """Return what the attention op needs to compute conversations of `lengths` with cuDNN: lists, shapes."""
+    lists, shapes = torch.ops.fastsft.divide_attention(lengths, heads.queries, heads.keys, heads.size)
+    return lists.to(device), shapes
 
 
 def dirty_free_memory(device: torch.device) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastsft.runtime.devices import missing_kernels
+from fastsft.runtime.devices import architecture_list, missing_kernels
 
 if TYPE_CHECKING:
     import torch
@@ -165,7 +165,7 @@ def build_note(gpu: Gpu) -> str | None:
 
     if _C.with_cuda and missing_kernels(gpu.capability, _C.cuda_architectures) is None:
         return None
-    there = f"for {_C.cuda_architectures} only" if _C.with_cuda else "for the CPU only"
+    there = f"for {architecture_list(_C.cuda_architectures)} only" if _C.with_cuda else "for the CPU only"
     return (
         f"this build has kernels {there}: for {gpu.name} build it with "
         f"-C cmake.define.FASTSFT_CUDA_ARCHITECTURES={gpu.architecture} (docs/gpu.md)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from fastsft.runtime.cores import way_to_kernels
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
@@ -24,9 +25,10 @@ def choose_device(use_cpu: bool) -> str:
     from fastsft import _C
 
     if not _C.with_cuda:
+        way_out = way_to_kernels(torch.__version__, torch.version.cuda)
         warn_once(
-            "a GPU is here, but fastsft was built without CUDA kernels and computes on the CPU; build it "
-            "where nvcc is found (silence this with --use_cpu True)"
+            "a GPU is here, but fastsft was built without CUDA kernels and computes on the CPU; "
+            f"{way_out} (silence this with --use_cpu True)"
         )
         return "cpu"
     place, count = launch(), torch.cuda.device_count()
@@ -59,11 +61,17 @@ def missing_kernels(capability: tuple[int, int], architectures: str) -> str | No
         has_code = built[0] == major and built[1] <= minor and kind != "virtual"
         if has_code or (built <= capability and kind != "real"):
             return None
+    built_for = architecture_list(architectures)
     return (
-        f"expected a GPU of an architecture that fastsft was built for ({architectures}), got "
-        f"{major}{minor}; build it for this GPU (pip install . -C "
+        f"expected a GPU of an architecture that fastsft was built for ({built_for}), got "
+        f"{major}{minor}; build it for this GPU in the source folder (pip install . -C "
         f"cmake.define.FASTSFT_CUDA_ARCHITECTURES={major}{minor}), or use --use_cpu True"
     )
+
+
+def architecture_list(architectures: str) -> str:
+    """Return CMake's names of architectures as readers know them: "80, 90" for "80-real,90"."""
+    return ", ".join(entry.partition("-")[0] for entry in architectures.split(","))
 
 
 def _check_local_rank(world_size: int, gpus: int, env: Mapping[str, str]) -> None:

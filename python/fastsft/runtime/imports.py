@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 
+from fastsft.runtime.cores import choose_core, is_release
 from fastsft.runtime.versions import minor_version, torch_problem
 
 
@@ -43,7 +44,7 @@ def bound_kept_products() -> None:
 
 
 def load_native() -> ModuleType:
-    """Import and return the module `fastsft._C`.
+    """Import and return the module `fastsft._C`; of a release wheel, the core for the installed torch.
 
     ImportError if the module is missing, if it was built with another release of torch, or if the installed
     torch is not supported.
@@ -51,9 +52,11 @@ def load_native() -> ModuleType:
     bound_kept_products()
     import torch
 
+    if is_release():
+        return _load_from(str(choose_core(torch.__version__, torch.version.cuda)), torch.__version__)
     problem = torch_problem(torch.__version__)
     if problem is not None:
-        raise ImportError(problem)
+        raise ImportError(f"{problem}, then build fastsft again")
     try:
         core = importlib.import_module("fastsft._C")
     except ImportError as error:
@@ -68,3 +71,18 @@ def load_native() -> ModuleType:
             f"install torch {minor_version(core.torch_version)}.* or build fastsft again"
         )
     return core
+
+
+def _load_from(folder: str, torch_version: str) -> ModuleType:
+    """Import `fastsft._C` from the folder of a release wheel's core."""
+    path = sys.modules["fastsft"].__path__
+    if folder not in path:
+        path.append(folder)
+    try:
+        return importlib.import_module("fastsft._C")
+    except ImportError as error:
+        raise ImportError(
+            f"fastsft's native core {folder} does not load with torch {torch_version} ({error}); expected a "
+            "torch as PyPI or download.pytorch.org has it: pip install --force-reinstall "
+            f"'torch=={minor_version(torch_version)}.*', or build fastsft from its sources"
+        ) from None

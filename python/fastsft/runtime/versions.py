@@ -67,7 +67,7 @@ def torch_problem(version: str) -> str | None:
         return None
     return (
         f"fastsft goes with torch {TORCH_FIRST} to {TORCH_LAST}, got torch {version}; "
-        f"pip install '{torch_requirement()}', then build fastsft again"
+        f"pip install '{torch_requirement()}'"
     )
 
 

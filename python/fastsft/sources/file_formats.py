@@ -223,7 +223,7 @@ def _reader_of(name: str) -> Callable[[str], str | bool | None]:
     """Return the function that converts the cells of the column `name`."""
     from fastsft import _C
 
-    if _C.is_train_mark(name):
+    if _C.is_train_mark(name) or name == "enable_thinking":
         return lambda cell: _truth(cell) if cell.strip() else None
     return _truth if name == _OF_TRUTHS else str
 
@@ -255,6 +255,7 @@ class _Raw(io.RawIOBase):
 
 
 # The fields by which the C++ core recognises preference data, in order to refuse it.
+_OF_TEMPLATES = ("tools", "chat_template_kwargs", "enable_thinking")
 _OF_PREFERENCE = ("chosen", "rejected", "label")
 # Settings with which the worker process uses few threads and memory pools, since these count towards its
 # memory limit.
@@ -330,10 +331,11 @@ class TableLines:
 def _fields() -> dict[str, str]:
     """Return environment variables with the names of the columns to read.
 
-    These are the fields of all data formats and of preference data, and the names that may exclude a record.
+    These are the fields of all data formats, of chat templates and of preference data, and the names that may
+    exclude a record.
     """
     from fastsft import _C
 
     formats = [_C.find_data_format(name) for name in _C.data_formats()]
-    names = {"id", *_OF_PREFERENCE, *(name for entry in formats for name in entry.names)}
+    names = {"id", *_OF_TEMPLATES, *_OF_PREFERENCE, *(name for entry in formats for name in entry.names)}
     return {FIELDS_VARIABLE: ",".join(sorted(names)), STEMS_VARIABLE: ",".join(_C.train_mark_stems())}

@@ -123,11 +123,15 @@ class Planner:
         tell(f"row {row} has {tokens:,} tokens, {planned:,} were planned for: memory is planned again")
 
     def reserve(self) -> None:
-        """Reserve the engine's training memory, and choose its GEMM algorithms. Collective."""
+        """Reserve the engine's training memory, compile attention, and choose GEMM algorithms. Collective."""
         if self.memory_plan is None:
             return
         setup, work = self._setup, self.memory_plan.work
         setup.engine.reserve(**work.shapes())
+        if setup.model.attention_kernel == "cudnn":
+            shapes = self.packing().attention_shapes
+            tell(f"attention by cudnn: compiling {len(shapes) // 2} shapes of micro-batches, seconds each")
+            setup.engine.compile_attention(shapes)
         if setup.args.tune_gemm:
             tell(tune_gemms(setup.model, setup.engine, setup.args.device, work))
 

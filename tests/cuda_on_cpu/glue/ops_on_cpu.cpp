@@ -24,14 +24,15 @@ void flash_attention_backward(const at::Tensor&, const at::Tensor&, const at::Te
                               const at::Tensor&) {
   TORCH_CHECK(false, "flash attention needs a device");
 }
-CudnnPlans cudnn_plans(const at::Tensor&, const at::Tensor&, const AttentionShape&) {
+std::vector<CudnnPlans> cudnn_plans(const at::Tensor&, at::IntArrayRef, const AttentionShape&) {
   TORCH_CHECK(false, "cuDNN needs a device");
 }
-void cudnn_attention(const CudnnPlan&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                     const at::Tensor&) {
+void compile_cudnn_plans(const at::Tensor&, int64_t, const AttentionShape&, at::IntArrayRef) {}
+void cudnn_attention(std::span<const CudnnPlans>, const at::Tensor&, const at::Tensor&,
+                     const at::Tensor&, const at::Tensor&) {
   TORCH_CHECK(false, "cuDNN needs a device");
 }
-void cudnn_attention_backward(const CudnnPlan&, const at::Tensor&, const at::Tensor&,
+void cudnn_attention_backward(std::span<const CudnnPlans>, const at::Tensor&, const at::Tensor&,
                               const at::Tensor&, const at::Tensor&, const at::Tensor&,
                               const at::Tensor&) {
   TORCH_CHECK(false, "cuDNN needs a device");

@@ -79,7 +79,11 @@ _WRITE = {
     "--seed": "random_seed random_state rng_seed",
     "--data_seed": "shuffle_seed",
     "--template": "conv_template conversation_template prompt_template chat_template prompt_style",
-    "--train_turns last": "mask_history train_on_last_turn",
+    "--learn last":
+    "mask_history train_on_last_turn train_on_last_turn_only last_response_loss last_round_loss "
+    "train_on_last_message_only",
+    "--learn_thoughts filled, or --learn_tool_calls False": "loss_scale",
+    '"enable_thinking" and "chat_template_kwargs" in a record': "enable_thinking chat_template_kwargs",
     "--train_sampling_strategy": "sampler",
     '--fsdp "full_shard auto_wrap offload"':
     "cpu_offload fsdp_cpu_offload offload_params offload_optimizer",
@@ -109,7 +113,7 @@ _ABSENT = {
     "use_flash_attn_2 use_flash_attention use_flash_attention_2 sdp_attention sdpa xformers "
     "xformers_attention eager_attention use_xformers attention attn shift_attn flash_attn_cross_entropy "
     "flash_attn_rms_norm s2_attention flex_attention",
-    "leave it out: replies alone are learned (--train_turns last: the last one)":
+    "leave it out: replies alone are learned (--learn last, after_last_user, marked: some of them)":
     "train_on_inputs train_on_prompt train_on_responses_only completion_only_loss assistant_only_loss "
     "completion_only mask_inputs train_on_input mask_prompt response_template",
     "leave it out: records are read as they are (docs/data_files.md)":
@@ -144,7 +148,7 @@ _ABSENT = {
     "enable_liger_kernel liger_rope liger_rms_norm liger_swiglu liger_glu_activation liger_layer_norm "
     "liger_fused_linear_cross_entropy cut_cross_entropy liger_cross_entropy use_kernels",
     "leave it out: the model's own positions count": "rope_scaling rope_theta overrides_of_model_config",
-    "leave it out: the roles that are learned are the assistant's (--train_turns, --role_map)":
+    "leave it out: the roles that are learned are the assistant's (--learn, --role_map)":
     "roles_to_train train_on_eos train_on_eot message_property_mappings message_field_role "
     "message_field_content roles field_system",
     "not in; conversations are of text":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.template_check import check_prompt, check_template
+from fastsft.data.chat.template_check import check_prompt, check_template, check_thoughts
 from fastsft.data.chat.template_choice import OwnTemplate, TemplateWithTools, choose_template
 from fastsft.runtime.terminal import one_line
 
@@ -23,6 +23,8 @@ EACH_WITH_THOUGHTS = "each_with_thoughts"
 CALL_STOP = "call_stop_token"
 BOUNDARY = "boundary_tokens"  # key in `describe`, present if boundary tokens are split
 DATE = "template_date"  # key in `describe`: the date passed to the template
+# Keys in `describe`, present if their values are not these: the flags that choose what is learned.
+LEARNED: dict[str, object] = {"learn": "all", "learn_tool_calls": True, "learn_thoughts": "all"}
 LIMIT = "max_record_bytes"  # key in labelled rows: the record limit; a longer record stops the run
 WHY = "mask_policy_reason"  # key in `describe`: the reason for the choice of --mask_policy auto
 
@@ -33,9 +35,12 @@ class LabelSettings:
 
     mask_policy: "fastchat", "spans" or "auto", which `mask_policy.resolve_policy` resolves. template: a name
     in `chat_templates()`, FastChat's spelling of such a name, "model" for the model's own template, or None
-    for the policy's default. train_turns: the replies to learn: "all", "last", or "each" (all replies, each
-    in a row of its own). If the model's own template rewrites earlier replies, "all" becomes "each"; if the
-    template rewrites only thoughts, "all" becomes "each_with_thoughts". role_map: maps role names in the data
+    for the policy's default. train_turns: "all" replies of a record in one row, or "each" in a row of its
+    own; "last" is the old name of learn="last". If the model's own template rewrites earlier replies, "all"
+    becomes "each"; if the template rewrites only thoughts, "all" becomes "each_with_thoughts". learn: the
+    replies to learn: "all", "last", "after_last_user", or "marked" (with "train": true). learn_tool_calls:
+    False to leave out replies that call tools. learn_thoughts: the <think> blocks to learn in these replies:
+    "all", "filled" (with text), or "none". role_map: maps role names in the data
     to roles. on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
     overlong: "truncate", or "split" as in FastChat's data/split_long_conversation.py. boundary_tokens: the
     rule for a token that spans the end of a prompt and the beginning of its reply: "merge" keeps the token,
@@ -48,6 +53,9 @@ class LabelSettings:
     template: str | None = None
     chat_template_name: str | None = None
     train_turns: str = "all"
+    learn: str = "all"
+    learn_tool_calls: bool = True
+    learn_thoughts: str = "all"
     role_map: dict[str, str] = field(default_factory=dict)
     role_aliases: bool = False
     on_bad_sample: str | None = None
@@ -68,6 +76,15 @@ class LabelSettings:
         given = {name: getattr(data_args, name) for name in names if hasattr(data_args, name)}
         roles = parse_role_map(getattr(data_args, "role_map", None))
         return cls(role_map=roles, why=getattr(data_args, "mask_policy_reason", ""), **given)
+
+    @property
+    def learned_replies(self) -> str:
+        """The value of `learn`, or "last" by the old flag. ValueError if both flags choose replies."""
+        if self.train_turns == "last" and self.learn not in ("all", "last"):
+            raise ValueError(
+                f"--train_turns last and --learn {self.learn} choose other replies; leave --train_turns out"
+            )
+        return "last" if self.train_turns == "last" else self.learn
 
     @property
     def bad_sample_rule(self) -> str:
@@ -111,7 +128,8 @@ def make_labeller(
         chosen.template_date, chosen.has_tools,
     )  # fmt: skip
 
-    turns = _turns(chosen.train_turns, model)
+    learn = chosen.learned_replies
+    turns = _turns(chosen.train_turns, learn, model)
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)
 
     own: dict[str, Any] = {} if model is None else {
@@ -123,41 +141,46 @@ def make_labeller(
         options = _C.LabelOptions(
             mask_policy=chosen.mask_policy, chat_template=name, stop_token=stop, max_length=length,
             pad_id=pad_id, num_threads=num_threads, train_turns=turns, role_map=chosen.role_map,
+            learn=learn, learn_tool_calls=chosen.learn_tool_calls, learn_thoughts=chosen.learn_thoughts,
             role_aliases=chosen.role_aliases, on_bad_sample=chosen.bad_sample_rule, overlong=chosen.overlong,
             boundary_tokens=chosen.boundary_tokens, **own,
         )  # fmt: skip
         return _C.Labeller(native, options, render)
 
     parts = [model.default, model.tools] if isinstance(model, TemplateWithTools) else [model]
+    if chosen.learn_thoughts != "all":
+        check_thoughts([part for part in parts if part], chosen.learn_thoughts)
     for part in parts if self_test else []:
         if part:
             check_prompt(part)
         has_lead, ending = bool(part and part.marks_replies), part.reply_ending if part else stop
         probed = build(PROBE_LENGTH, part)
-        check_template(probed, native, stop, train_turns=turns, has_lead=has_lead, ending=ending)
+        check_template(probed, native, stop, has_lead=has_lead, ending=ending)
     return build(max_length, model.prompts if model and prompts else model)
 
 
-def _turns(requested: str, model: OwnTemplate | None) -> str:
-    if requested != "all" or model is None:
-        return requested
-    return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else requested
+def _turns(requested: str, learn: str, model: OwnTemplate | None) -> str:
+    if requested != "all" or learn == "last" or model is None:
+        return "each" if requested == "each" else "all"
+    return EACH if model.rewrites else EACH_WITH_THOUGHTS if model.rewrites_thoughts else "all"
 
 
 def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Return mask policy, template and stop token, with the keys of data_report.json.
 
     Further keys are present only if their values are not the defaults: call_stop_token, boundary_tokens,
-    train_turns (if replies have rows of their own) and template_date (if the template uses the date). why:
-    the reason for the choice of --mask_policy auto.
+    learn, learn_tool_calls, learn_thoughts, train_turns (if replies have rows of their own) and template_date
+    (if the template uses the date). why: the reason for the choice of --mask_policy auto.
     """
     options = labeller.options
+    learned = {name: getattr(options, name) for name in LEARNED}
     return {
         "mask_policy": options.mask_policy,
         "template": options.chat_template,
         "stop_token": options.stop_token,
         **({CALL_STOP: options.call_stop_token} if options.call_stop_token else {}),
         **({"train_turns": turns} if (turns := options.train_turns) in (EACH, EACH_WITH_THOUGHTS) else {}),
+        **{name: value for name, value in learned.items() if value != LEARNED[name]},
         **({BOUNDARY: options.boundary_tokens} if options.boundary_tokens != "merge" else {}),
         **({DATE: options.template_date} if options.template_date else {}),
         **({WHY: why} if why else {}),
@@ -167,6 +190,8 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
 def describe_labels(labelling: Mapping[str, Any], more: str = "") -> str:
     """Return the result of `describe` as one line of text. more: text to insert before the reason."""
     stop = one_line(labelling["stop_token"])
+    chosen = [f"--{name} {labelling[name]}" for name in LEARNED if name in labelling]
+    more = f"{''.join(f', {flag}' for flag in chosen)}{more}"
     if labelling.get("train_turns") == EACH:
         more = f", each reply in a row of its own{more}"
     if labelling.get("train_turns") == EACH_WITH_THOUGHTS:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from fastsft import _C
 from fastsft.data.chat.jinja_form import jinja_form_of
-from fastsft.data.chat.labelling import AUTO, PROBE_LENGTH, LabelSettings, make_labeller
+from fastsft.data.chat.labelling import AUTO, LEARNED, PROBE_LENGTH, LabelSettings, make_labeller
 from fastsft.data.chat.template_choice import MODEL, template_name, template_source
 from fastsft.tokenizer.files import TrainedTemplate
 from fastsft.tokenizer.interfaces import NamedTokens
@@ -103,8 +103,9 @@ def _spans_flag(settings: LabelSettings) -> str | None:
         return f"--template {name}"
     if settings.chat_template_name is not None:
         return f"--chat_template_name {settings.chat_template_name}"
-    if settings.train_turns != "all":
-        return f"--train_turns {settings.train_turns}"
+    for name, default in {"train_turns": "all", **LEARNED}.items():
+        if (value := getattr(settings, name)) != default:
+            return f"--{name} {value}"
     if settings.boundary_tokens != "merge":
         return f"--boundary_tokens {settings.boundary_tokens}"
     return "--on_bad_sample repair" if settings.on_bad_sample == "repair" else None

@@ -37,7 +37,7 @@ _SMALLEST_SHARE = 64
 _FOLDING = {"[INST]": "mistral", "<start_of_turn>": "gemma"}
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
-Asked = tuple[str | None, list[tuple[str, str, bool, str]], str]
+Asked = tuple[str | None, list[tuple[str, str, bool, str]], str, str]
 Rendered = tuple[list[tuple[str, bool, bool]], bool, bool, str, str, int, bool]
 
 
@@ -125,10 +125,11 @@ class ModelTemplate:
         """Render conversations, in order.
 
         dialogues: for each conversation a tuple of its system text, its messages (role, text, is_learned,
-        further fields as JSON), and its tools as JSON. The result is, for each conversation, a tuple of:
-        the pieces (text, is_data, is_learned); True if a BOS must be added before the text; True if is_data
-        is known; the error message ("" if none); the texts of the further fields; the number of a learned
-        message that the template changes (or -1); True if the error is that replies need rows of their own.
+        further fields as JSON), its tools as JSON, and the template's variables as JSON (`read_variables`).
+        The result is, for each conversation, a tuple of: the pieces (text, is_data, is_learned); True if a
+        BOS must be added before the text; True if is_data is known; the error message ("" if none); the texts
+        of the further fields; the number of a learned message that the template changes (or -1); True if the
+        error is that replies need rows of their own.
         """
         return [
             self._with_way_out(written) if written[3] and dialogue[0] is not None else written
@@ -194,7 +195,7 @@ class ModelTemplate:
     @property
     def first_text(self) -> str:
         """The text that the template writes for a short conversation."""
-        (written,) = self([(None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "")])
+        (written,) = self([(None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "", "")])
         return "".join(text for text, _, _ in written[0])
 
     @cached_property
@@ -204,12 +205,10 @@ class ModelTemplate:
 
     @cached_property
     def fields(self) -> list[str]:
-        """The traits of the template: those of INPUTS, and "tools", "tool_calls" and "reasoning_content".
-
-        The last three mean that the template writes the field of that name.
-        """
+        """The traits of the template: those of INPUTS, and the names of a record's fields that it reads."""
         names = ("tools", "tool_calls", "reasoning_content", *INPUTS)
-        return [name for name in names if self._trait(name)]
+        thinking = ["enable_thinking"] if "enable_thinking" in self.source else []
+        return ["chat_template_kwargs", *thinking, *(name for name in names if self._trait(name))]
 
     def _trait(self, name: str) -> bool:
         """True if the template has the trait `name` (`Program.trait`).

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,18 @@ TURNS = (("What is the capital of France?", "It is Paris."), ("And of Peru?", "I
 
 
 def probe_record(system: bool = False, turns: int = len(TURNS)) -> dict[str, Any]:
-    """Return a sample record with the first `turns` of TURNS, and with a system text if `system` is True."""
+    """Return a sample record with the first `turns` of TURNS, and with a system text if `system` is True.
+
+    Its train mark is for --learn marked.
+    """
     messages = [
         {"from": role, "value": text}
         for turn in TURNS[:turns]
         for role, text in zip(("human", "gpt"), turn, strict=True)
     ]
-    return {"id": "probe", "conversations": messages, **({"system": SYSTEM} if system else {})}
+    return {
+        "id": "probe", "conversations": messages, "train": True, **({"system": SYSTEM} if system else {})
+    }  # fmt: skip
 
 
 def check_template(
@@ -31,7 +37,6 @@ def check_template(
     native: _C.Tokenizer,
     stop_token: str,
     *,
-    train_turns: str = "all",
     has_lead: bool = False,
     ending: str | None = None,
 ) -> None:
@@ -52,16 +57,34 @@ def check_template(
             "another one with --template, or --template model for the model's own"
         )
     whole = range(len(TURNS), len(TURNS) + 1)
-    for turns in range(1, len(TURNS) + 1) if train_turns == "each" else whole:
+    options = labeller.options
+    is_each, is_last = options.train_turns == "each", options.learn in ("last", "after_last_user")
+    for turns in range(1, len(TURNS) + 1) if is_each else whole:
         seen = _C.explain_record(json.dumps(probe_record(turns=turns)), labeller)
         replies = [reply for _, reply in TURNS[:turns]]
-        learned = replies[-1:] if train_turns in ("each", "last") else replies
+        learned = replies[-1:] if is_each or is_last else replies
         faults = _faults(seen, native, stop_token, learned, has_lead, ending or stop_token)
         if faults:
             raise ValueError(
                 f"the template {name} fails its self-test with this tokenizer (--mask_policy "
                 f"{labeller.options.mask_policy}): "
                 f"{'; '.join(faults)}\n{show_tokens(seen, native)}"
+            )
+
+
+def check_thoughts(templates: Sequence[ModelTemplate], learn_thoughts: str) -> None:
+    """Raise ValueError if a template writes thoughts without <think> and </think>, which mark their ends."""
+    thinking = json.dumps({"reasoning_content": "zq thoughts"})
+    reply = ("assistant", TURNS[0][1], True, thinking)
+    for template in templates:
+        if "reasoning_content" not in template.fields:
+            continue
+        pieces = template([(None, [("user", TURNS[0][0], False, ""), reply], "", "")])[0][0]
+        text = "".join(piece for piece, _, _ in pieces)
+        if "zq thoughts" in text and not re.search("<think>\\s*zq thoughts\\s*</think>", text):
+            raise ValueError(
+                f"--learn_thoughts {learn_thoughts}: the chat template writes thoughts without <think> and "
+                f"</think> around them ({text!r}), so that they cannot be left out; use --learn_thoughts all"
             )
 
 
@@ -73,7 +96,7 @@ def check_prompt(model: ModelTemplate) -> None:
     if model.marks_replies:
         return
     reply = TURNS[0][1]
-    dialogue = (None, [("user", TURNS[0][0], False, ""), ("assistant", reply, True, "")], "")
+    dialogue = (None, [("user", TURNS[0][0], False, ""), ("assistant", reply, True, "")], "", "")
     whole, prompt = (
         "".join(text for text, _, _ in write([dialogue])[0][0]) for write in (model, model.prompts)
     )

@@ -251,7 +251,7 @@ class TemplateWithTools:
         return self._each(dialogues, self.default.prompts, self.tools.prompts)
 
     def _each(self, dialogues: Sequence[Asked], write: Write, write_with_tools: Write) -> list[Rendered]:
-        chosen = [has_tools(tools) for *_, tools in dialogues]
+        chosen = [has_tools(tools) for _, _, tools, _ in dialogues]
         pairs = list(zip(dialogues, chosen, strict=True))
         with_tools = iter(write_with_tools([one for one, has in pairs if has]))
         others = iter(write([one for one, has in pairs if not has]))

@@ -277,7 +277,7 @@ def _text(
 ) -> str:
     roles = ("user", "assistant")
     chat = [(roles[i % 2], text, i % 2 == 1, "") for i, text in enumerate(turns)]
-    pieces, _, _, failure, *_ = write([(system, chat, "")])[0]
+    pieces, _, _, failure, *_ = write([(system, chat, "", "")])[0]
     if failure:
         raise ValueError(f"the chat template cannot be exported: {failure}")
     return "".join(text for text, _, _ in pieces).removeprefix(bos)

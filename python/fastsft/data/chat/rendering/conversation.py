@@ -6,6 +6,7 @@ the template needs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from functools import lru_cache
@@ -93,6 +94,26 @@ def read_chat(
     given = _tools(tools) if tools else None
     more_json = [more for *_, more in messages if more] + ([tools] if given else [])
     return Chat(chat, given, tuple(more_json))
+
+
+def read_variables(text: str) -> dict[str, Any]:
+    """Return the template's variables of a record. Refused if a field is malformed.
+
+    text: a JSON object of the record's chat_template_kwargs, an object or its JSON text, and enable_thinking,
+    which stands above the former.
+    """
+    given = _read(text)
+    variables = given.get("chat_template_kwargs", {})
+    with contextlib.suppress(ValueError, TypeError):
+        variables = json.loads(variables)
+    if not isinstance(variables, dict):
+        raise Refused(f"chat_template_kwargs: expected an object, got {type(variables).__name__}")
+    if "enable_thinking" in given:
+        thinking = given["enable_thinking"]
+        if not isinstance(thinking, bool):
+            raise Refused(f"enable_thinking: expected true or false, got {json.dumps(thinking)}")
+        variables = {**variables, "enable_thinking": thinking}
+    return {name: value for name, value in variables.items() if value is not None}
 
 
 def altered(chat: Chat, number: int) -> Chat:
@@ -213,8 +234,13 @@ def _arguments(arguments: Any, as_text: bool) -> Any:
 
 @lru_cache(maxsize=16)
 def _texts_of_tools(text: str) -> str:
+    return texts_of(_tools(text))
+
+
+def texts_of(value: Any) -> str:
+    """Return all strings in a JSON value, including field names, a line for each."""
     texts: list[str] = []
-    _add_texts(_tools(text), texts)
+    _add_texts(value, texts)
     return _joined(texts)
 
 

@@ -17,25 +17,49 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from fastsft.data.chat.rendering.conversation import read_variables
 from fastsft.data.chat.rendering.program import Program
 from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
+_MOST_SETS = 16  # sets of variables that are kept compiled
 _GRACE = 6.0  # seconds; longer than the parent process waits, and needed only if the parent has ended
 
 
-def _answer(program: Program, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
+class Programs:
+    """The template compiled for each set of variables, since these change what it does with every chat.
+
+    settings: the arguments of `Program`.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self.plain = Program(**settings)
+        self._others: dict[str, Program] = {}
+
+    def of(self, variables: str) -> Program:
+        """Return the program for the JSON text `variables`; "" for none. Refused if this is no object."""
+        if not variables:
+            return self.plain
+        if variables not in self._others:
+            if len(self._others) == _MOST_SETS:
+                self._others.pop(next(iter(self._others)))
+            self._others[variables] = Program(**self._settings, variables=read_variables(variables))
+        return self._others[variables]
+
+
+def _answer(programs: Programs, request: str | list[Any] | dict[str, Any], seconds: float) -> dict[str, Any]:
     _limit_computing(seconds + _GRACE)
     # The timer counts processor time, so that rendering does not fail on a busy machine.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         if request == "endings":
-            return {"endings": program.endings()}
+            return {"endings": programs.plain.endings()}
         if isinstance(request, str):
-            return {"trait": program.trait(request)}
-        if isinstance(request, dict):
-            return program.render_prompt(*request["prompt"])
-        return program.render(*request)
+            return {"trait": programs.plain.trait(request)}
+        *chat, variables = request["prompt"] if isinstance(request, dict) else request
+        program = programs.of(variables)
+        return program.render_prompt(*chat) if isinstance(request, dict) else program.render(*chat)
     except Refused as error:
         return {"failure": str(error)}
     except Fatal as error:  # if a conversation was being rendered, only that conversation fails
@@ -80,20 +104,20 @@ def _serve(lines: Iterator[str]) -> None:
     settings = json.loads(first)
     seconds = settings.pop("seconds")
     _limit_computing(seconds + _GRACE)
-    program: Program | None = None
+    programs: Programs | None = None
     try:
-        program = Program(**settings)
-        hello = {"has_blocks": program.has_blocks}
+        programs = Programs(settings)
+        hello = {"has_blocks": programs.plain.has_blocks}
     except Fatal as error:
         hello = {"fatal": str(error)}  # type: ignore[dict-item]
     print(json.dumps(hello), flush=True)
     for line in lines:
         request = json.loads(line)
         if isinstance(request, dict) and "ends" in request:
-            program = Program(**{**settings, **request})
+            programs = Programs({**settings, **request})
             print("{}", flush=True)
-        elif program is not None:
-            print(json.dumps(_answer(program, request, seconds)), flush=True)
+        elif programs is not None:
+            print(json.dumps(_answer(programs, request, seconds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Template, nodes
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
 
-from fastsft.data.chat.rendering.conversation import THOUGHTS, Chat, Message, read_chat
+from fastsft.data.chat.rendering.conversation import THOUGHTS, Chat, Message, read_chat, texts_of
 from fastsft.data.chat.rendering.known_forms import KnownForms
 from fastsft.data.chat.rendering.marked_values import Unforeseen
 from fastsft.data.chat.rendering.marks import Marks, Piece, Trace, cut_pieces, place_contents, variants
@@ -42,6 +42,7 @@ class Program:
     source: the template's text. tokens: special tokens by name. date: the date that the template sees.
     adds_bos: True if the tokenizer adds a BOS. ends: the fields of `Ends`; () if they are not known yet.
     for_tools: True if the template is used only for chats with tools; probes without tools then get a tool.
+    variables: further variables of the template. Refused if one has the name of another input.
     """
 
     def __init__(
@@ -52,13 +53,18 @@ class Program:
         adds_bos: bool,
         ends: Sequence[Any],
         for_tools: bool = False,
+        variables: dict[str, Any] | None = None,
     ) -> None:
+        own = {"messages", "add_generation_prompt", "documents", "tools", *tokens}
+        if taken := own & set(variables or ()):
+            raise Refused(f"chat_template_kwargs gives the template {sorted(taken)}, which training gives it")
         nonce = self._nonce = f"{secrets.randbelow(10**18):018}"
         self._marks = Marks(nonce)
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
         self._environment = Sandbox(date, self._blocks)
         self._source, self._date = source, date
-        self._tokens = tokens
+        self._tokens, self._variables = tokens, variables or {}
+        self._texts_of_variables = texts_of(list(self._variables.values()))
         self._probes = Probes(lambda chat: self._written(chat).text, nonce)
         self._probe_tools = self._probes.tools.tools if for_tools else None
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
@@ -94,7 +100,7 @@ class Program:
         try:
             for part in (template or self._template).generate(
                 messages=chat.messages, add_generation_prompt=prompt, documents=None,
-                tools=chat.tools or self._probe_tools, **self._tokens,
+                tools=chat.tools or self._probe_tools, **self._tokens, **self._variables,
             ):  # fmt: skip
                 size += len(part)
                 if size > limit:
@@ -131,7 +137,7 @@ class Program:
             for i, (role, _, is_learned, _) in enumerate(messages)
             if role == "assistant" and is_learned
         ]
-        placed = None if chat.has_more else self._place(chat, written.text)
+        placed = None if chat.has_more or self._texts_of_variables else self._place(chat, written.text)
         found = self._find(chat, written, learned)
         replies, text, needs_rows = self._chosen(chat, written, learned, found)
         if needs_rows:
@@ -152,7 +158,7 @@ class Program:
             pieces = list(cut_pieces(*placed, spans))
         is_known = placed is not None and text is written.text
         rewritten = changed[0] if changed else -1
-        return _answer(pieces, self._lacks_bos(text), is_known, chat.more_text(), rewritten)
+        return _answer(pieces, self._lacks_bos(text), is_known, self._more_text(chat), rewritten)
 
     def _find(self, chat: Chat, written: Written, learned: list[int]) -> Found:
         # With next_turn, a generation block may end before the token that ends its reply. The text after the
@@ -195,12 +201,15 @@ class Program:
             before = itertools.takewhile(lambda piece: not piece[2], whole["pieces"])
             return {**whole, "pieces": [(text, is_data, True) for text, is_data, _ in before]}
         contents = [message["content"] for message in chat.messages]
-        pieces = [] if chat.has_more else self._pieces(_roles(chat), prompt=True)
+        pieces = [] if chat.has_more or self._texts_of_variables else self._pieces(_roles(chat), prompt=True)
         texts = place_contents(pieces, lambda number: variants(contents[number]), text)
         if texts is None:
             pieces, texts = [Piece(text, -1, 0)], [text]
         learned = list(cut_pieces(pieces, texts, [(0, len(text))]))
-        return _answer(learned, self._lacks_bos(text), len(pieces) > 1, chat.more_text())
+        return _answer(learned, self._lacks_bos(text), len(pieces) > 1, self._more_text(chat))
+
+    def _more_text(self, chat: Chat) -> str:
+        return "\n".join(filter(None, (chat.more_text(), self._texts_of_variables)))
 
     def _asked(self, system: str | None, messages: list[Message], tools: str) -> Chat:
         has_more = any(more for *_, more in messages)

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fastsft {
+
+// The heads of a model's attention.
+struct HeadCounts {
+  int64_t queries = 0, keys = 0, head_dim = 0;
+
+  // Elements of a token in the fused rows of queries, keys and values, and in the output.
+  int64_t row() const { return (queries + 2 * keys) * head_dim; }
+  int64_t out_row() const { return queries * head_dim; }
+};
+
+// A shape that cuDNN compiles: up to `conversations` conversations of up to `longest` tokens. Both
+// are powers of two, so that a run has few shapes.
+struct PaddedShape {
+  int64_t conversations = 0, longest = 0;
+
+  int64_t tokens() const { return conversations * longest; }
+  auto operator<=>(const PaddedShape&) const = default;
+};
+
+inline PaddedShape padded_shape(int64_t conversations, int64_t longest) {
+  constexpr int64_t kTile = 128;  // tokens that a block of cuDNN's kernels computes
+  const auto rounded_up = [](int64_t value) {
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
+  };
+  return {rounded_up(conversations), std::max(rounded_up(longest), kTile)};
+}
+
+// Neighbouring conversations that one call of cuDNN computes. The shape's further conversations are
+// empty.
+struct AttentionRange {
+  int64_t conversations = 0;
+  PaddedShape shape;
+};
+
+// Divides conversations into one range, or into two if a quarter less has to be padded. Padding is
+// least if the longest conversations come first.
+std::vector<AttentionRange> attention_ranges(std::span<const int64_t> lengths);
+
+// Indexes of a range's lists in attention_lists; each begins at a multiple of 16 bytes.
+struct ListPlaces {
+  int64_t lengths, row_offsets, out_offsets, lse_offsets, end;
+};
+inline ListPlaces list_places(const PaddedShape& shape, int64_t begin) {
+  const auto rounded_up = [](int64_t entries) { return (entries + 3) / 4 * 4; };
+  const int64_t offsets = rounded_up(shape.conversations + 1);
+  const int64_t first = begin + rounded_up(shape.conversations);
+  return {begin, first, first + offsets, first + 2 * offsets, first + 3 * offsets};
+}
+
+// What cuDNN needs to compute a micro-batch's attention, range by range.
+struct CudnnInputs {
+  // Each conversation's length, and where its rows begin in the fused rows, in the output and in
+  // the log-sum-exps, in elements.
+  std::vector<int32_t> lists;
+  std::vector<int64_t> shapes;  // [conversations, longest] of each range
+};
+// Divides a micro-batch into ranges. `boundaries`: as HostBatch::cu_seqlens. Empty if the offsets
+// do not fit into 32 bits.
+CudnnInputs cudnn_inputs(std::span<const int32_t> boundaries, const HeadCounts& heads);
+
+}  // namespace fastsft

@@ -1,0 +1,40 @@
+// CausalLM methods that make what its batches need: rotary tables, memory, cuDNN's plans.
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "model/causal_lm.h"
+#include "ops/attention/attention.h"
+
+namespace fastsft {
+
+void CausalLM::make_rope(int64_t needed, int64_t spare) {
+  rope_ = make_rope_tables(config_, needed, spare, options_.device);
+}
+
+void CausalLM::cover_positions(int64_t positions) {
+  const int64_t known = rope_.positions();
+  if (positions > known) make_rope(positions, std::max<int64_t>(0, 2 * known - positions));
+}
+
+void CausalLM::reserve(const MicroBatchSize& shape) {
+  cover_positions(shape.longest);
+  buffers_.reserve(shape);
+  if (options_.device.is_cpu()) return;
+  // Leaves a free block in the caching allocator for the temporary memory of attention.
+  at::empty({plan_library_attention(config_, options_.dtype, shape,
+                                    {.deterministic = at::globalContext().deterministicAlgorithms(),
+                                     .use_cudnn = use_cudnn_})},
+            at::TensorOptions().dtype(at::kByte).device(options_.device));
+}
+
+void CausalLM::compile_attention(at::IntArrayRef shapes) {
+  if (!use_cudnn_) return;
+  const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
+  prepare_attention(at::empty({0}, options), config_.num_heads, config_.num_key_value_heads,
+                    config_.head_dim, config_.attention_scale, config_.windows, shapes);
+}
+
+}  // namespace fastsft
