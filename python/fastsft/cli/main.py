@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not argv:
         parser.print_help(sys.stderr)
         return 2
+    if argv[0].startswith("--") and argv[0] not in parser._option_string_actions:
+        parser.error(f"expected a command, got {argv[0]}; such as fastsft train {argv[0]} ...")
     parsed = parser.parse_args(argv)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")
