@@ -15,6 +15,8 @@ from data_formats import labelled, write_records
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
 from fastsft.data.chat.mask_policy import resolve_policy
+from fastsft.data.chat.rendering.main import Programs
+from fastsft.data.chat.rendering.sandbox import Sandbox
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from golden_text import GOLDEN, MODES, human_gpt
@@ -217,8 +219,10 @@ def test_a_records_variables_reach_its_template(given: Any, qwen3: Path, tmp_pat
     ("given", "reason"),
     [
         ({"enable_thinking": "no"}, 'enable_thinking: expected true or false, got "no"'),
-        ({"chat_template_kwargs": [1]}, "chat_template_kwargs: expected an object, got list"),
-        ({"chat_template_kwargs": "x"}, "chat_template_kwargs: expected an object, got str"),
+        ({"chat_template_kwargs": {"enable_thinking": "false"}}, 'expected true or false, got "false"'),
+        ({"chat_template_kwargs": [1]}, r"chat_template_kwargs: expected an object, got \[1\]"),
+        ({"chat_template_kwargs": "x"}, 'chat_template_kwargs: expected an object, got "x"'),
+        ({"chat_template_kwargs": "[" * 100_000}, r'chat_template_kwargs: expected an object, got "\['),
         ({"chat_template_kwargs": {"messages": []}}, "messages.*which training gives it"),
     ],
 )
@@ -226,6 +230,31 @@ def test_variables_that_are_none(given: Any, reason: str, qwen3: Path, tmp_path:
     rows = Rows(qwen3, tmp_path, {"messages": ASKED, **given}, {"messages": ASKED})
     assert len(rows.ids) == 1
     assert re.search(reason, rows.report.summary())
+
+
+@pytest.mark.parametrize("given", ["", " ", "null", None])
+def test_blank_variables_are_none(given: Any, qwen3: Path, tmp_path: Path) -> None:
+    """Columns of tables have a blank text where a record has no value."""
+    rows = Rows(qwen3, tmp_path, {"messages": ASKED, "chat_template_kwargs": given}, {"messages": ASKED})
+    assert rows.learned == ["<think>\n\n</think>\n\nHo<|im_end|>"] * 2
+
+
+def test_many_sets_of_variables_share_the_compiled_template(
+    qwen3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its own values, also when a set comes back after others."""
+    source = "{{ note }}" + (qwen3 / "chat_template.jinja").read_text("utf-8")
+    compiled = []
+    compile_once = Sandbox.from_string
+    monkeypatch.setattr(Sandbox, "from_string", lambda *given: compiled.append(1) or compile_once(*given))
+    programs = Programs({"source": source, "tokens": {}, "date": "2026-01-01", "adds_bos": False, "ends": ()})
+    chat = (None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "")
+    for i in (*range(40), 0):
+        program = programs.of(json.dumps({"chat_template_kwargs": {"note": f"Note {i}."}}))
+        text = "".join(piece for piece, *_ in program.render(*chat)["pieces"])
+        assert text.startswith(f"Note {i}.<|im_start|>user\nHi")
+    plain = "".join(piece for piece, *_ in programs.of("").render(*chat)["pieces"])
+    assert plain.startswith("<|im_start|>user\nHi") and len(compiled) == 1
 
 
 def test_a_variables_special_token_is_data(tmp_path: Path) -> None:
