@@ -13,6 +13,7 @@ import pytest
 
 from data_formats import labelled, write_records
 from fastsft import _C
+from fastsft.arguments.parsing.foreign_flags import about_foreign, about_value
 from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
 from fastsft.data.chat.mask_policy import resolve_policy
 from fastsft.data.chat.rendering.main import Programs
@@ -286,3 +287,18 @@ def test_columns_that_templates_read(qwen3: Path, tmp_path: Path) -> None:
     for given in (tools, json.dumps(tools)):
         parquet.write_table(arrow.Table.from_pylist([{**record, "tools": given}]), tmp_path / "d.parquet")
         assert Rows(qwen3, tmp_path / "d.parquet").ids == expected.ids
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("enable_thinking", "False", '"enable_thinking" and "chat_template_kwargs" in a record'),
+        ("enable_thinking", "True", '"enable_thinking" and "chat_template_kwargs" in a record'),
+        ("loss_scale", "last_round", "--learn last"),
+        ("loss_scale", "ignore_empty_think", "--learn_thoughts filled"),
+        ("mask_history", "True", "--learn last"),
+        ("last_response_loss", "True", "--learn last"),
+    ],
+)
+def test_other_trainers_flags_lead_here(name: str, value: str, said: str) -> None:
+    assert said in (about_value(name, value) or about_foreign(name) or "")
