@@ -167,10 +167,12 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   if (message.has_call && !fields_.calls) note_lost_call(work, index, text);
   if (repairs_ && !messages.empty() && messages.back().role == role && role != Role::kTool &&
       message.more.empty() && messages.back().more.empty()) {
+    const bool differ = messages.back().is_learned != message.is_learned;
     work.note(Issue::kJoinedMessages, Outcome::kSalvaged, index,
-              concat("joined to the message of role ", name_of(role), " before it"));
+              concat("joined to the message of role ", name_of(role), " before it",
+                     differ ? "; one of the two is not to be learned, so that neither is" : ""));
     work.join(text, index);
-    messages.back().is_learned = messages.back().is_learned && message.is_learned;
+    if (differ) messages.back().is_learned = false;
     return true;
   }
   const bool may_skip = role == Role::kAssistant && work.last_speaker() == nullptr;
@@ -192,7 +194,7 @@ bool DialogueBuilder::add_message(Work& work, size_t index, Role role,
   messages.push_back(message);
   if (role == Role::kAssistant && leaves_thoughts_open(text)) {
     work.note(Issue::kUnclosedThoughts, Outcome::kNoted, index,
-              "<think> without </think>: it is learned as it is");
+              "<think> without </think>: the text is kept as it is");
   }
   return true;
 }
@@ -291,7 +293,9 @@ void DialogueBuilder::build(const Conversation& conversation, Dialogue& dialogue
 }
 
 std::optional<RecordIssue> DialogueBuilder::find_bad_mark(const Conversation& conversation) const {
-  return fastsft::find_bad_mark(conversation, roles_, MarkUse::kFollowed);
+  const bool needs_mark = learn_ == Learn::kMarked;
+  return fastsft::find_bad_mark(conversation, roles_,
+                                needs_mark ? MarkUse::kNeeded : MarkUse::kFollowed);
 }
 
 std::vector<size_t> DialogueBuilder::reply_ends(const Conversation& conversation) const {
@@ -317,8 +321,11 @@ void DialogueBuilder::build_text(Work& work) const {
     work.note(Issue::kLoneSurrogate, Outcome::kSalvaged, 0, "lone surrogate in text");
     text = work.own_text(replace_invalid_utf8(text));
   }
-  if (!work.is_trained(0, learn_ == Learn::kMarked))
-    return (void)work.exclude(Issue::kNotTrained, "it is not to be learned");
+  if (!work.is_trained(0, learn_ == Learn::kMarked)) {
+    return (void)work.exclude(Issue::kNotTrained, learn_ == Learn::kMarked
+                                                      ? "it has no \"train\": true (--learn marked)"
+                                                      : "it is not to be learned");
+  }
   work.dialogue.messages.push_back({Role::kAssistant, text, true});
   work.dialogue.is_text = true;
 }

@@ -284,7 +284,7 @@ void Labeller::finish_spans(const Dialogue& dialogue, Transcript& transcript, La
                ? exclude(Issue::kNoReplyLeft,
                          concat("no reply within ", options_.max_length, " tokens"))
                : exclude(Issue::kNotTrained,
-                         options_.learn_thoughts == LearnThoughts::kAll
+                         transcript.left_out.empty()
                              ? "the template marks nothing of it as learned"
                              : "nothing but thoughts is in its replies, and they are not learned");
   }

@@ -46,8 +46,8 @@ class MessageListReader : public FieldReader {
       : FieldReader(unused),
         column_(std::move(column)),
         names_(names),
-        notes_(std::make_shared<const RecordNotes>(
-            RecordNotes{.column = column_, .hint = {}, .tools = {}, .variables = {}, .split = {}, .lost = {}})),
+        notes_(std::make_shared<const RecordNotes>(RecordNotes{
+            .column = column_, .hint = {}, .tools = {}, .variables = {}, .split = {}, .lost = {}})),
         messages_(unused) {}
 
   bool read(const std::string& name, JsonScanner& scanner, Conversation& record) override;

@@ -14,6 +14,12 @@ uint32_t deciding_byte(const Tokenizer& tokenizer, std::string_view text, const 
   return own.empty() ? token.end - 1 : token.begin + static_cast<uint32_t>(own.size()) - 1;
 }
 
+// Returns true if a span contains `byte`. `at`: the number of the first span that may; it advances.
+bool reaches(const std::vector<ByteSpan>& spans, size_t& at, uint32_t byte) {
+  while (at < spans.size() && spans[at].end <= byte) ++at;
+  return at < spans.size() && spans[at].begin <= byte;
+}
+
 // Returns the positions inside tokens at which learned spans begin. A special token that includes
 // white space does not count, because it is the same token in the prompt alone.
 std::vector<uint32_t> find_seams(const Tokenizer& tokenizer, const std::vector<ByteSpan>& spans,
@@ -99,10 +105,9 @@ bool encode_transcript(const Tokenizer& tokenizer, const Transcript& transcript,
     encode_apart(tokenizer, transcript.text, data, seams, tokens);
   }
   learned.reserve(tokens.size());
-  for (size_t i = 0, at = 0; i < tokens.size(); ++i) {
+  for (size_t i = 0, at = 0, out = 0; i < tokens.size(); ++i) {
     const uint32_t byte = deciding_byte(tokenizer, transcript.text, tokens[i]);
-    while (at < spans.size() && spans[at].end <= byte) ++at;
-    learned.push_back(at < spans.size() && spans[at].begin <= byte);
+    learned.push_back(reaches(spans, at, byte) && !reaches(transcript.left_out, out, byte));
   }
   return true;
 }

@@ -262,25 +262,25 @@ std::optional<Role> role_of(const Message& message, const RoleNames& roles) {
 }
 
 // Returns true if the message is to be learned according to its mark or its record's mark.
-bool is_wanted(const Conversation& record, const Message& message) {
+bool is_wanted(const Conversation& record, const Message& message, MarkUse use) {
   const TrainMark* mark = message.mark ? message.mark.get() : record.mark.get();
-  return mark == nullptr || mark->is_learned;
+  return mark == nullptr ? use != MarkUse::kNeeded : mark->is_learned;
 }
 
 // Returns an issue if a call that is joined to the reply before it (DialogueBuilder) is marked
 // differently from that reply.
 std::optional<RecordIssue> find_divided_reply(const Conversation& record, const RoleNames& roles,
-                                              size_t index) {
+                                              size_t index, MarkUse use) {
   const Message& call = record.messages[index];
   if (!call.is_call || index == 0) return std::nullopt;
   const Message& before = record.messages[index - 1];
   if (role_of(before, roles) != Role::kAssistant) return std::nullopt;
-  if (is_wanted(record, before) == is_wanted(record, call)) return std::nullopt;
+  if (is_wanted(record, before, use) == is_wanted(record, call, use)) return std::nullopt;
   const TrainMark& mark = call.mark ? *call.mark : *before.mark;
-  return refuse(
-      static_cast<int64_t>(call.mark ? index : index - 1), mark,
-      "the call is part of the reply before it, of which the other part says the opposite; "
-      "mark both alike");
+  return refuse(static_cast<int64_t>(call.mark ? index : index - 1), mark,
+                concat("the call is part of the reply before it, of which the other part ",
+                       call.mark && before.mark ? "says the opposite" : "has no such mark",
+                       "; mark both alike"));
 }
 
 std::string explain_role(Role role) {
@@ -296,14 +296,14 @@ std::string explain_role(Role role) {
 
 std::optional<RecordIssue> find_bad_mark(const Conversation& record, const RoleNames& roles,
                                          MarkUse use) {
-  const bool follows = use == MarkUse::kFollowed;
+  const bool follows = use != MarkUse::kRefused;
   if (const TrainMark* mark = record.mark.get(); mark != nullptr) {
     if (!mark->problem.empty()) return refuse(-1, *mark, mark->problem);
     if (!mark->is_learned && !follows) return refuse(-1, *mark, kNotFollowed);
   }
   for (size_t i = 0; i < record.messages.size(); ++i) {
     const TrainMark* mark = record.messages[i].mark.get();
-    if (auto divided = find_divided_reply(record, roles, i)) return divided;
+    if (auto divided = find_divided_reply(record, roles, i, use)) return divided;
     if (mark == nullptr) continue;
     const auto index = static_cast<int64_t>(i);
     const Message& message = record.messages[i];

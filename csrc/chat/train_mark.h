@@ -55,8 +55,9 @@ class MarkReader {
 // Returns a mark's value: kTrue, kFalse, or kMissing if `mark` is null.
 ValueKind train_of(const TrainMark* mark);
 
-// Whether train marks may exclude replies from learning. kRefused: such marks are errors.
-enum class MarkUse { kFollowed, kRefused };
+// Whether train marks may exclude replies from learning. kRefused: such marks are errors. kNeeded:
+// replies without a mark are not learned either.
+enum class MarkUse { kFollowed, kNeeded, kRefused };
 
 // Returns an issue for the first train mark that cannot be followed, if there is one. Such a mark
 // is not understood, asks to learn a text that is not a reply, or excludes a reply although `use`

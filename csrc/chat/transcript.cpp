@@ -1,8 +1,5 @@
 #include "chat/transcript.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "tokenizer/unicode/unicode.h"
 
 namespace fastsft {
@@ -47,28 +44,15 @@ void Transcript::leave_out_thoughts(LearnThoughts learned) {
     const ByteSpan thoughts = find_thoughts(text, reply);
     const std::string_view part =
         std::string_view(text).substr(thoughts.begin, thoughts.end - thoughts.begin);
-    if (learned == LearnThoughts::kNone || is_blank(part)) forget(thoughts);
+    if (part.empty()) continue;
+    if (learned == LearnThoughts::kNone || is_blank(part)) left_out.push_back(thoughts);
   }
-}
-
-// Marks the bytes `part` as not learned.
-void Transcript::forget(ByteSpan part) {
-  std::vector<Segment> cut;
-  for (const Segment& segment : segments) {
-    const auto [begin, end] = segment.bytes;
-    const uint32_t from = std::clamp(part.begin, begin, end), to = std::clamp(part.end, from, end);
-    for (const auto& [piece, learns] : {std::pair{ByteSpan{begin, from}, segment.is_learned},
-                                        {ByteSpan{from, to}, false},
-                                        {ByteSpan{to, end}, segment.is_learned}}) {
-      if (piece.begin < piece.end) cut.push_back({piece, segment.is_data, learns});
-    }
-  }
-  segments = std::move(cut);
 }
 
 void Transcript::clear() {
   text.clear();
   segments.clear();
+  left_out.clear();
   bos_in_front = false;
   data_is_known = true;
   rewritten = -1;

@@ -23,8 +23,9 @@ struct Segment {
 struct Transcript {
   std::string text;
   std::vector<Segment> segments;
-  bool bos_in_front = false;  // a BOS id comes first and is not part of the text
-  bool data_is_known = true;  // false if it is unknown which text is data
+  std::vector<ByteSpan> left_out;  // thoughts in learned segments that are not learned
+  bool bos_in_front = false;       // a BOS id comes first and is not part of the text
+  bool data_is_known = true;       // false if it is unknown which text is data
   int64_t rewritten = -1;  // index of a learned message whose text differs from the record's; or -1
   // For `rewritten` >= 0: record data in the text that is not from its messages.
   std::string more_data{};
@@ -34,13 +35,10 @@ struct Transcript {
   void clear();
   // Appends a piece. Skips an empty piece.
   void append(std::string_view piece, bool is_data, bool is_learned);
-  // Marks the thoughts at the beginning of each reply as not learned (label_options.h).
+  // Puts the thoughts at the beginning of each reply that are not learned into `left_out`.
   void leave_out_thoughts(LearnThoughts learned);
   std::vector<ByteSpan> data() const;
   std::vector<ByteSpan> learned() const;
-
- private:
-  void forget(ByteSpan part);
 };
 
 // Renders a plain text that is not a conversation, followed by EOS. The whole text is learned. BOS

@@ -21,10 +21,10 @@ Labels label_fastchat(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
                       LabelBuffers& buffers);
 
 // Encodes a transcript without BOS and marks each token as learned or not. A token is learned if
-// its last byte is in a learned span. For a special token that includes white space after it, the
-// last byte that is not white space decides; for a token without bytes, the byte after it. Data is
-// encoded as plain text. Returns false if data spells a special token and the tokenizer cannot
-// encode it as plain text.
+// its last byte is in a learned span and not in thoughts that are left out. For a special token
+// that includes white space after it, the last byte that is not white space decides; for a token
+// without bytes, the byte after it. Data is encoded as plain text. Returns false if data spells a
+// special token and the tokenizer cannot encode it as plain text.
 //
 // `merged`: receives the text of the first token that contains a prompt's end and the beginning of
 // its reply, or "". With kSplit the text is cut where such replies begin, and its parts are encoded

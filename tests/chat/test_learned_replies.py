@@ -13,8 +13,11 @@ import pytest
 
 from data_formats import labelled, write_records
 from fastsft import _C
+from fastsft.arguments.parsing.foreign_flags import about_foreign, about_value
 from fastsft.data.chat.labelling import LabelSettings, describe, describe_labels, make_labeller
 from fastsft.data.chat.mask_policy import resolve_policy
+from fastsft.data.chat.rendering.main import Programs
+from fastsft.data.chat.rendering.sandbox import Sandbox
 from fastsft.tokenizer import Tokenizer
 from fastsft.tokenizer.transformers_tokenizer import find_native_tokenizer
 from golden_text import GOLDEN, MODES, human_gpt
@@ -116,6 +119,22 @@ def test_thoughts_are_left_out(name: str, learn: str, tmp_path: Path) -> None:
     assert (True, True) in seen
 
 
+@pytest.mark.parametrize("boundary", ["merge", "split"])
+def test_the_end_of_thoughts_is_no_end_of_a_prompt(boundary: str, tmp_path: Path) -> None:
+    """The model generates what comes after them: " the" stays a token, and nothing is said about it."""
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<think>a</think> the"}]
+    rows = {
+        learn: Judge(tmp_path / learn, "qwen2.5", learn_thoughts=learn, boundary_tokens=boundary).rows(
+            copy.deepcopy(messages), None
+        )
+        for learn in ("all", "none")
+    }
+    ((context, learned),), report = rows["none"]
+    ((prompt, reply),), _ = rows["all"]
+    assert [*context, *learned] == [*prompt, *reply] and len(learned) == 2  # " the" and the stop token
+    assert not report.entries
+
+
 def test_thoughts_without_tags_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--learn_thoughts none: the chat template writes thoughts without"):
         Judge(tmp_path, "gpt-oss", learn_thoughts="none")
@@ -164,6 +183,41 @@ def test_a_records_mark_marks_its_replies() -> None:
     assert "two" in text and "one" not in text
     seen = _C.explain_record(json.dumps({"conversations": human_gpt("Hi", "one")}), labeller)
     assert seen.outcome == "excluded" and "--learn marked" in seen.findings[0].reason
+
+
+def test_a_mark_of_half_a_reply_is_refused(tmp_path: Path) -> None:
+    """A call that is joined to the text before it is part of the reply: both are marked, or neither is."""
+    judge = Judge(tmp_path, "qwen2.5", learn="marked")
+    call = {"role": "tool_call", "content": json.dumps({"name": "f", "arguments": {}})}
+    text, rest = {"role": "assistant", "content": "one"}, [{"role": "tool_response", "content": "r"}]
+    for marked_text, marked_call in ((True, False), (False, True)):
+        given = [
+            {"role": "user", "content": "Hi"},
+            {**text, **({"train": True} if marked_text else {})},
+            {**call, **({"train": True} if marked_call else {})},
+            *rest,
+            {"role": "assistant", "content": "two"},
+        ]
+        with pytest.raises(ValueError, match="of which the other part has no such mark; mark both alike"):
+            judge.label([{"messages": given}])
+    given[1]["train"] = True
+    ((_, learned),), _ = judge.rows(given, None)
+    assert judge.native.decode(list(learned)).startswith("one\n<tool_call>")
+
+
+def test_replies_that_are_joined_say_that_neither_is_learned() -> None:
+    settings = LabelSettings(
+        mask_policy="spans", template="vicuna_v1.1", learn="marked", on_bad_sample="repair"
+    )
+    labeller = make_labeller(NATIVE, 512, 0, settings)
+    turns = human_gpt("Hi", "one")
+    turns[1]["train"] = True
+    record = {"conversations": [*turns, {"from": "gpt", "value": "two"}, *human_gpt("He", "so")]}
+    record["conversations"][-1]["train"] = True
+    seen = _C.explain_record(json.dumps(record), labeller)
+    assert "one of the two is not to be learned, so that neither is" in seen.findings[0].reason
+    text = _C.explain_record(json.dumps({"text": "plain"}), labeller)
+    assert text.outcome == "excluded"
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +271,10 @@ def test_a_records_variables_reach_its_template(given: Any, qwen3: Path, tmp_pat
     ("given", "reason"),
     [
         ({"enable_thinking": "no"}, 'enable_thinking: expected true or false, got "no"'),
-        ({"chat_template_kwargs": [1]}, "chat_template_kwargs: expected an object, got list"),
-        ({"chat_template_kwargs": "x"}, "chat_template_kwargs: expected an object, got str"),
+        ({"chat_template_kwargs": {"enable_thinking": "false"}}, 'expected true or false, got "false"'),
+        ({"chat_template_kwargs": [1]}, r"chat_template_kwargs: expected an object, got \[1\]"),
+        ({"chat_template_kwargs": "x"}, 'chat_template_kwargs: expected an object, got "x"'),
+        ({"chat_template_kwargs": "[" * 100_000}, r'chat_template_kwargs: expected an object, got "\['),
         ({"chat_template_kwargs": {"messages": []}}, "messages.*which training gives it"),
     ],
 )
@@ -226,6 +282,31 @@ def test_variables_that_are_none(given: Any, reason: str, qwen3: Path, tmp_path:
     rows = Rows(qwen3, tmp_path, {"messages": ASKED, **given}, {"messages": ASKED})
     assert len(rows.ids) == 1
     assert re.search(reason, rows.report.summary())
+
+
+@pytest.mark.parametrize("given", ["", " ", "null", None])
+def test_blank_variables_are_none(given: Any, qwen3: Path, tmp_path: Path) -> None:
+    """Columns of tables have a blank text where a record has no value."""
+    rows = Rows(qwen3, tmp_path, {"messages": ASKED, "chat_template_kwargs": given}, {"messages": ASKED})
+    assert rows.learned == ["<think>\n\n</think>\n\nHo<|im_end|>"] * 2
+
+
+def test_many_sets_of_variables_share_the_compiled_template(
+    qwen3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its own values, also when a set comes back after others."""
+    source = "{{ note }}" + (qwen3 / "chat_template.jinja").read_text("utf-8")
+    compiled = []
+    compile_once = Sandbox.from_string
+    monkeypatch.setattr(Sandbox, "from_string", lambda *given: compiled.append(1) or compile_once(*given))
+    programs = Programs({"source": source, "tokens": {}, "date": "2026-01-01", "adds_bos": False, "ends": ()})
+    chat = (None, [("user", "Hi", False, ""), ("assistant", "Ho", True, "")], "")
+    for i in (*range(40), 0):
+        program = programs.of(json.dumps({"chat_template_kwargs": {"note": f"Note {i}."}}))
+        text = "".join(piece for piece, *_ in program.render(*chat)["pieces"])
+        assert text.startswith(f"Note {i}.<|im_start|>user\nHi")
+    plain = "".join(piece for piece, *_ in programs.of("").render(*chat)["pieces"])
+    assert plain.startswith("<|im_start|>user\nHi") and len(compiled) == 1
 
 
 def test_a_variables_special_token_is_data(tmp_path: Path) -> None:
@@ -257,3 +338,18 @@ def test_columns_that_templates_read(qwen3: Path, tmp_path: Path) -> None:
     for given in (tools, json.dumps(tools)):
         parquet.write_table(arrow.Table.from_pylist([{**record, "tools": given}]), tmp_path / "d.parquet")
         assert Rows(qwen3, tmp_path / "d.parquet").ids == expected.ids
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("enable_thinking", "False", '"enable_thinking" and "chat_template_kwargs" in a record'),
+        ("enable_thinking", "True", '"enable_thinking" and "chat_template_kwargs" in a record'),
+        ("loss_scale", "last_round", "--learn last"),
+        ("loss_scale", "ignore_empty_think", "--learn_thoughts filled"),
+        ("mask_history", "True", "--learn last"),
+        ("last_response_loss", "True", "--learn last"),
+    ],
+)
+def test_other_trainers_flags_lead_here(name: str, value: str, said: str) -> None:
+    assert said in (about_value(name, value) or about_foreign(name) or "")

@@ -82,7 +82,7 @@ _WRITE = {
     "--learn last":
     "mask_history train_on_last_turn train_on_last_turn_only last_response_loss last_round_loss "
     "train_on_last_message_only",
-    "--learn_thoughts filled, or --learn_tool_calls False": "loss_scale",
+    "--learn last, --learn_thoughts filled or --learn_tool_calls False": "loss_scale",
     '"enable_thinking" and "chat_template_kwargs" in a record': "enable_thinking chat_template_kwargs",
     "--train_sampling_strategy": "sampler",
     '--fsdp "full_shard auto_wrap offload"':
@@ -187,6 +187,7 @@ _ALL = ("all", "all-linear", "all_linear", "true", "1")
 _FILES = ("datasets", "dataset", "test_datasets", "eval_dataset", "dataset_mixer")
 _ON = ("true", "yes", "on", "1")
 _OFF = ("false", "no", "off", "none", "null", "")
+_OF_RECORDS = ("enable_thinking",)  # flags that change the text if they are off, too
 _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+(?<!\.json)(?<!\.jsonl)(?<!\.parquet)")
 
 
@@ -216,7 +217,7 @@ def about_value(name: str, value: object) -> str | None:
     word = str(value).strip().lower()
     if name in _KINDS and word in _OF_KIND:
         return _OF_KIND[word]
-    if word in _OFF:
+    if word in _OFF and name not in _OF_RECORDS:
         return _FULL if name in (*_KINDS, *_SWITCHES) else "leave it out: it is off"
     if name in _SWITCHES and word in _ON:
         return _QLORA if "qlora" in name else _ADAPTERS

@@ -100,20 +100,21 @@ def read_variables(text: str) -> dict[str, Any]:
     """Return the template's variables of a record. Refused if a field is malformed.
 
     text: a JSON object of the record's chat_template_kwargs, an object or its JSON text, and enable_thinking,
-    which stands above the former.
+    which stands above the former. Tables may have a blank text in place of null.
     """
-    given = _read(text)
-    variables = given.get("chat_template_kwargs", {})
-    with contextlib.suppress(ValueError, TypeError):
-        variables = json.loads(variables)
+    given = _read(text, "chat_template_kwargs")
+    kwargs = given.get("chat_template_kwargs", {})
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        kwargs = json.loads(kwargs if kwargs.strip() else "null") if isinstance(kwargs, str) else kwargs
+    variables = {} if kwargs is None else kwargs
     if not isinstance(variables, dict):
-        raise Refused(f"chat_template_kwargs: expected an object, got {type(variables).__name__}")
+        raise Refused(f"chat_template_kwargs: expected an object, got {json.dumps(variables):.60}")
     if "enable_thinking" in given:
-        thinking = given["enable_thinking"]
-        if not isinstance(thinking, bool):
-            raise Refused(f"enable_thinking: expected true or false, got {json.dumps(thinking)}")
-        variables = {**variables, "enable_thinking": thinking}
-    return {name: value for name, value in variables.items() if value is not None}
+        variables = {**variables, "enable_thinking": given["enable_thinking"]}
+    variables = {name: value for name, value in variables.items() if value is not None}
+    if not isinstance(thinking := variables.get("enable_thinking", True), bool):
+        raise Refused(f"enable_thinking: expected true or false, got {json.dumps(thinking):.60}")
+    return variables
 
 
 def altered(chat: Chat, number: int) -> Chat:
@@ -152,13 +153,16 @@ def has_tools(text: str) -> bool:
         return True
 
 
-def _read(text: str) -> Any:
-    """Parse a JSON text that the C++ core has accepted. Refused if Python's parser does not accept it."""
+def _read(text: str, name: str = "tool calls") -> Any:
+    """Parse a JSON text that the C++ core has accepted. Refused if Python's parser does not accept it.
+
+    name: what the text holds, for the message.
+    """
     try:
         return json.loads(text)
     # Python refuses numbers with thousands of digits and JSON that is nested too deeply.
     except (ValueError, RecursionError) as error:
-        raise Refused(f"tool calls cannot be read: {str(error)[:200]}") from None
+        raise Refused(f"{name} cannot be read: {str(error)[:200]}") from None
 
 
 @lru_cache(maxsize=16)

@@ -22,18 +22,17 @@ from fastsft.data.chat.rendering.program import Program
 from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
-_MOST_SETS = 16  # sets of variables that are kept compiled
+_MOST_SETS = 8  # sets of variables of which the programs are kept; each may hold some 30 MiB of known forms
 _GRACE = 6.0  # seconds; longer than the parent process waits, and needed only if the parent has ended
 
 
 class Programs:
-    """The template compiled for each set of variables, since these change what it does with every chat.
+    """A program for each set of variables.
 
     settings: the arguments of `Program`.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
         self.plain = Program(**settings)
         self._others: dict[str, Program] = {}
 
@@ -44,7 +43,7 @@ class Programs:
         if variables not in self._others:
             if len(self._others) == _MOST_SETS:
                 self._others.pop(next(iter(self._others)))
-            self._others[variables] = Program(**self._settings, variables=read_variables(variables))
+            self._others[variables] = self.plain.with_variables(read_variables(variables))
         return self._others[variables]
 
 

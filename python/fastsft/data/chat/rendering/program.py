@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import secrets
 from collections.abc import Sequence
@@ -41,7 +42,6 @@ class Program:
     source: the template's text. tokens: special tokens by name. date: the date that the template sees.
     adds_bos: True if the tokenizer adds a BOS. ends: the fields of `Ends`; () if they are not known yet.
     for_tools: True if the template is used only for chats with tools; probes without tools then get a tool.
-    variables: further variables of the template. Refused if one has the name of another input.
     """
 
     def __init__(
@@ -52,26 +52,17 @@ class Program:
         adds_bos: bool,
         ends: Sequence[Any],
         for_tools: bool = False,
-        variables: dict[str, Any] | None = None,
     ) -> None:
-        own = {"messages", "add_generation_prompt", "documents", "tools", *tokens}
-        if taken := own & set(variables or ()):
-            raise Refused(f"chat_template_kwargs gives the template {sorted(taken)}, which training gives it")
         nonce = self._nonce = f"{secrets.randbelow(10**18):018}"
         self._marks = Marks(nonce)
         self._blocks = (f"\ue002{nonce}\ue003", f"\ue004{nonce}\ue005")
         self._environment = Sandbox(date, self._blocks)
         self._source, self._date = source, date
-        self._tokens, self._variables = tokens, variables or {}
-        self._texts_of_variables = texts_of(list(self._variables.values()))
-        self._probes = Probes(lambda chat: self._written(chat).text, nonce)
-        self._probe_tools = self._probes.tools.tools if for_tools else None
+        self._tokens = tokens
         self._bos = tokens.get("bos_token", "") if adds_bos else ""
         self._ends = Ends(*(ends or ("",)))
-        self._spans = ReplySpans(self._written, self._ends)
-        self._forms = KnownForms(self._marks, self._written_of_marks, self._ends)
-        # The pieces of the rendered text with marks, by the roles of the chat.
-        self._plain: dict[tuple[str, ...], list[Piece]] = {}
+        self._begin({})
+        self._probe_tools = self._probes.tools.tools if for_tools else None
         try:
             self._template = self._environment.from_string(source)
             self.has_blocks = "generation" in source and self._parses_blocks(source)
@@ -80,6 +71,27 @@ class Program:
             line = f"line {error.lineno}: " if isinstance(error, TemplateSyntaxError) else ""
             reason = str(error) or type(error).__name__
             raise Fatal(f"the chat template does not compile: {line}{reason}") from None
+
+    def _begin(self, variables: dict[str, Any]) -> None:
+        """Set what depends on the variables of the template, which change its text of every chat."""
+        self._variables, self._texts_of_variables = variables, texts_of(list(variables.values()))
+        self._probes = Probes(lambda chat: self._written(chat).text, self._nonce)
+        self._spans = ReplySpans(self._written, self._ends)
+        self._forms = KnownForms(self._marks, self._written_of_marks, self._ends)
+        # The pieces of the rendered text with marks, by the roles of the chat.
+        self._plain: dict[tuple[str, ...], list[Piece]] = {}
+
+    def with_variables(self, variables: dict[str, Any]) -> Program:
+        """Return this template, compiled once, with further variables.
+
+        Refused if one has the name of another input.
+        """
+        own = {"messages", "add_generation_prompt", "documents", "tools", *self._tokens}
+        if taken := own & set(variables):
+            raise Refused(f"chat_template_kwargs gives the template {sorted(taken)}, which training gives it")
+        other = copy.copy(self)
+        other._begin(variables)
+        return other
 
     def _parses_blocks(self, source: str) -> bool:
         return any(
