@@ -170,6 +170,17 @@ def test_auto_takes_flash_if_cudnn_cannot_be_used(monkeypatch: pytest.MonkeyPatc
     assert choice.line.endswith("cannot be used here (cuDNN error: CUDNN_STATUS_NOT_INITIALIZED)")
 
 
+def test_the_trial_has_the_shapes_of_training() -> None:
+    """Two calls, each with some empty conversations, the second with the least number of tokens."""
+    lengths = attention_kernel._UNEVEN
+    assert list(lengths) == sorted(lengths, reverse=True)
+    lists, shapes = attention_kernel.cudnn_inputs(HEADS, lengths, CPU)
+    assert shapes == [16, 1024, 32, 128]
+    second = 16 + 3 * 20  # 16 lengths, and thrice 17 offsets, rounded up to fours
+    assert lists[:16].tolist() == [*lengths[:13], 0, 0, 0]
+    assert lists[second : second + 32].tolist() == [*lengths[13:], *[0] * 12]
+
+
 def test_the_trial_computes_attention() -> None:
     """On a CPU, whose op has one kernel: near the formula, and equal both times."""
     heads, lengths = Heads(4, 2, 16, window=40), (100, 1, 57, 2)

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 _FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # names of these kernels in torch
 _PACKAGE = {"fa3": "flash_attn_3", "fa4": "flash-attn-4"}
-# Conversation lengths: _FULL_ROWS for timing, _UNEVEN for comparing results. Most conversations in _UNEVEN
-# end inside a tile of keys. cuDNN adds empty conversations to their number, 11.
+# Conversation lengths in training's order, the longest first: _FULL_ROWS for timing, _UNEVEN for comparing
+# results. Most conversations in _UNEVEN end inside a tile of keys. cuDNN computes them in two calls, of 16
+# conversations of up to 1,024 tokens and of 32 of up to 128: to 13 and 20 conversations it adds empty ones.
 _FULL_ROWS = (2048, 2048, 2048, 2048)
-_UNEVEN = (1024, 700, 1, 333, 65, 1000, 129, 517, 2, 30, 899)
+_LONG = (1024, 1000, 1000, 899, 840, 700, 650, 513, 400, 333, 257, 200, 129)
+_SHORT = (128, 127, 120, 100, 100, 90, 80, 70, 66, 65, 64, 63, 50, 33, 32, 30, 17, 8, 2, 1)
+_UNEVEN = _LONG + _SHORT
 _LEAST_SPEEDUP = 1.03  # a smaller speedup may be noise
 # Largest accepted difference between a token's result and flash2's, relative to the norm. Both kernels round
 # to bfloat16 a few times. If a row is not written, or has another token's result, the difference is 1
