@@ -129,6 +129,21 @@ def use_attention_kernel(engine: _C.Engine, name: str) -> None:
         raise _missing(name, error) from error
 
 
+def compile_attention(engine: _C.Engine, shapes: Sequence[int]) -> None:
+    """Compile cuDNN's attention for `shapes`, [conversations, longest] of each, before their first use.
+
+    Print nothing if another kernel computes attention on this device. A shape takes seconds.
+    """
+    begin, compiled, count = time.monotonic(), 0, len(shapes) // 2
+    for i in range(count):  # a call for each, so that signals are heard between them
+        compiled += engine.compile_attention(shapes[2 * i : 2 * i + 2])
+        if i == 0 and compiled:
+            tell(f"attention by cudnn: compiling {count} shapes of micro-batches, seconds each")
+    if compiled:
+        rest = "; flash2 computes the others" if compiled < count else ""
+        tell(f"attention by cudnn: compiled {compiled} shapes in {time.monotonic() - begin:.0f} s{rest}")
+
+
 def _try_kernel(name: str, heads: Heads, dtype: torch.dtype, device: torch.device) -> None:
     # The kernel's package may reject this GPU or head size. Without a trial, only the first step would show
     # that.
