@@ -70,7 +70,9 @@ void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t
     const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
                                      longest(qkv, max_seqlen)};
     const auto plans = cuda::cudnn_plans(qkv, cudnn_shapes, shape);
-    if (!plans.empty()) return cuda::cudnn_attention(plans, qkv, *cudnn_lists, out, lse);
+    if (!plans.empty()) {
+      return cuda::cudnn_attention(plans, qkv, *cudnn_lists, out, lse);
+    }
     return cuda::flash_attention(qkv, cu_seqlens, shape, out, lse);
   }
   cuda::launch_attention(tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window,
