@@ -211,7 +211,9 @@ void define_construction(EngineClass& engine) {
            "Attention on a GPU is by cuDNN from here on, where it takes the rows; False: by flash\n"
            "attention, as at first.")
       .def("compile_attention", &Engine::compile_attention, py::arg("shapes"),
-           "Compiles cuDNN's attention for [conversations, longest, ...]; no-op without cuDNN.")
+           py::call_guard<py::gil_scoped_release>(),
+           "Compiles cuDNN's attention for [conversations, longest, ...], some seconds each.\n"
+           "Returns how many of the shapes cuDNN computes.")
       .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
            "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
            "conversation); step: the most (tokens, labels, micro-batches) of this rank.");

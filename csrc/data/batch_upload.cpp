@@ -73,7 +73,7 @@ int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches) {
   constexpr int64_t kArrays = 9;
   // Per token: id (8), position (4) and at worst an entry of cu_seqlens (4). Per label: position
   // (8), target (8) and weight (4). `is_key` (1 byte a token) and `token_keys` (4) are rare, and
-  // `cudnn_lists` (at most 40 a conversation) are short; they fit in the extra quarter that
+  // `cudnn_lists` (at most 64 a conversation) are short; they fit in the extra quarter that
   // BatchUpload allocates.
   return (8 + 4 + 4) * tokens + (8 + 8 + 4) * labels + batches * (kArrays * (kAlign - 1) + 4);
 }

@@ -98,6 +98,12 @@ void add_row(const TokenDataset& dataset, int64_t row, double weight, const Batc
   }
 }
 
+// Returns the batch with cuDNN's lists, if the rules ask for them.
+HostBatch with_cudnn(HostBatch batch, const BatchRules& rules) {
+  if (rules.cudnn) batch.cudnn = cudnn_inputs(batch.cu_seqlens, *rules.cudnn);
+  return batch;
+}
+
 }  // namespace
 
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
@@ -108,11 +114,7 @@ HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
     add_row(dataset, rows[i], weights[i], rules, builder);
     if (rules.token_keys) builder.key_tokens(rows[i]);
   }
-  HostBatch batch = builder.build();
-  if (!rules.cudnn) return batch;
-  batch = longest_first(batch);
-  batch.cudnn = cudnn_inputs(batch.cu_seqlens, *rules.cudnn);
-  return batch;
+  return rules.cudnn ? with_cudnn(longest_first(builder.build()), rules) : builder.build();
 }
 
 HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
@@ -132,12 +134,12 @@ HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int
       builder.end_conversation();
     }
   }
-  return builder.build();
+  return with_cudnn(builder.build(), rules);
 }
 
 HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const int64_t> lengths,
-                                int64_t vocab_size) {
-  BatchBuilder builder(vocab_size);
+                                const BatchRules& rules) {
+  BatchBuilder builder(rules.vocab_size);
   size_t at = 0;
   for (int64_t length : lengths) {
     require(length >= 0 && at + static_cast<size_t>(length) <= ids.size(), "lengths do not fit ",
@@ -146,7 +148,7 @@ HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const in
     at += static_cast<size_t>(length);
   }
   require(at == ids.size(), "lengths add up to ", at, ", but there are ", ids.size(), " ids");
-  return builder.build();
+  return with_cudnn(builder.build(), rules);
 }
 
 namespace {

@@ -37,9 +37,9 @@ struct BatchRules {
   int64_t window = 0;  // smallest sliding window among the layers; 0: no window
   bool find_packed = false;
   bool token_keys = false;
-  // The model's heads if cuDNN computes attention: conversations are then in descending order of
-  // length, and the batch has cuDNN's lists.
-  std::optional<HeadCounts> cudnn = {};
+  // The model's heads if cuDNN computes attention: the batch has cuDNN's lists then, and
+  // conversations with labels are in descending order of length.
+  std::optional<HeadShape> cudnn = {};
 };
 
 // Returns a batch with the tokens and targets in `rows`. `weights[i]` multiplies every token loss
@@ -50,13 +50,13 @@ struct BatchRules {
 HostBatch make_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                      std::span<const double> weights, const BatchRules& rules);
 
-// Returns a batch with all tokens in `rows`, without labels, to compute logits.
+// Returns a batch with all tokens in `rows`, in their order, without labels, to compute logits.
 HostBatch make_unlabelled_batch(const TokenDataset& dataset, std::span<const int64_t> rows,
                                 const BatchRules& rules);
 // Returns a batch with these conversations, without labels, to compute logits. `ids`: the
 // conversations end to end; `lengths`: their token counts.
 HostBatch make_unlabelled_batch(std::span<const int64_t> ids, std::span<const int64_t> lengths,
-                                int64_t vocab_size);
+                                const BatchRules& rules);
 
 // Builds a HostBatch token by token. Throws std::invalid_argument for ids outside [0, vocab_size).
 class BatchBuilder {

@@ -1,6 +1,7 @@
 #include "data/step_source.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace fastsft {
 
@@ -43,13 +44,22 @@ Size size_of(const std::vector<int32_t>& items, const GroupPacking& packing) {
   return size;
 }
 
-// Returns the ranges in which cuDNN computes a micro-batch (BatchRules::cudnn).
-std::vector<AttentionRange> ranges_of(const std::vector<int32_t>& items,
-                                      const GroupPacking& packing) {
+// Adds the shapes in which cuDNN computes a micro-batch (BatchRules::cudnn). Flash attention
+// computes the micro-batch instead if one of the shapes is too large.
+void add_shapes(const std::vector<int32_t>& items, const GroupPacking& packing,
+                std::set<PaddedShape>& shapes) {
+  // cudnn_workspace_limit has another MiB: at most so many tokens, of 64 elements and 4 bytes.
+  constexpr int64_t kFewTokens = 4096;
   std::vector<int64_t> lengths;
   for (const int32_t item : items) lengths.push_back(packing.lengths[static_cast<size_t>(item)]);
   std::sort(lengths.rbegin(), lengths.rend());
-  return attention_ranges(lengths);
+  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const auto ranges = attention_ranges(lengths);
+  const bool fit = std::all_of(ranges.begin(), ranges.end(), [&](const AttentionRange& range) {
+    return range.shape.tokens() <= most_padded_tokens(tokens) + kFewTokens;
+  });
+  if (!fit) return;
+  for (const AttentionRange& range : ranges) shapes.insert(range.shape);
 }
 
 }  // namespace
@@ -59,7 +69,7 @@ void PackingSummary::add(const GroupPacking& packing, const PackCost& cost) {
     Size of_rank;
     for (const auto& items : rank) {
       const Size of_batch = size_of(items, packing);
-      for (const auto& range : ranges_of(items, packing)) attention_shapes.insert(range.shape);
+      add_shapes(items, packing, attention_shapes);
       micro_batch_tokens = std::max(micro_batch_tokens, of_batch.tokens);
       micro_batch_labels = std::max(micro_batch_labels, of_batch.labels);
       of_rank.tokens += of_batch.tokens;

@@ -21,7 +21,7 @@ struct PackingSummary {
   int64_t rank_step_labels = 0;
   int64_t longest = 0;                     // tokens in the longest conversation
   double balance = 0;                      // the mean over steps of `balance` (packer.h)
-  std::set<PaddedShape> attention_shapes;  // of the micro-batches, if cuDNN computes attention
+  std::set<PaddedShape> attention_shapes;  // that cuDNN would compute
 
   void add(const GroupPacking& packing, const PackCost& cost);
 };

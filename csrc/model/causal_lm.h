@@ -51,11 +51,11 @@ class CausalLM : public Model {
   void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                         const at::Tensor& loss) override;
   void use_cudnn(bool use) override { use_cudnn_ = use; }
-  std::optional<HeadCounts> cudnn_heads() const override {
+  std::optional<HeadShape> cudnn_heads() const override {
     if (!use_cudnn_) return std::nullopt;
-    return HeadCounts{config_.num_heads, config_.num_key_value_heads, config_.head_dim};
+    return HeadShape{config_.num_heads, config_.num_key_value_heads, config_.head_dim};
   }
-  void compile_attention(at::IntArrayRef shapes) override;
+  int64_t compile_attention(at::IntArrayRef shapes) override;
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                     const at::Tensor& loss) override;
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;

@@ -30,11 +30,11 @@ void CausalLM::reserve(const MicroBatchSize& shape) {
             at::TensorOptions().dtype(at::kByte).device(options_.device));
 }
 
-void CausalLM::compile_attention(at::IntArrayRef shapes) {
-  if (!use_cudnn_) return;
+int64_t CausalLM::compile_attention(at::IntArrayRef shapes) {
+  if (!use_cudnn_ || config_.attention_softcap > 0) return 0;
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
-  prepare_attention(at::empty({0}, options), config_.num_heads, config_.num_key_value_heads,
-                    config_.head_dim, config_.attention_scale, config_.windows, shapes);
+  return prepare_attention(at::empty({0}, options), config_.num_heads, config_.num_key_value_heads,
+                           config_.head_dim, config_.attention_scale, config_.windows, shapes);
 }
 
 }  // namespace fastsft

@@ -62,10 +62,10 @@ class Model {
   // attention.
   virtual void use_cudnn(bool) {}
   // Returns the heads if cuDNN computes attention.
-  virtual std::optional<HeadCounts> cudnn_heads() const { return std::nullopt; }
-  // Compiles cuDNN's attention ahead of its first use. `shapes`: CudnnInputs::shapes of all
-  // micro-batches. No-op without cuDNN.
-  virtual void compile_attention(at::IntArrayRef /*shapes*/) {}
+  virtual std::optional<HeadShape> cudnn_heads() const { return std::nullopt; }
+  // Compiles cuDNN's attention ahead of its first use. `shapes`: as CudnnInputs::shapes. Returns
+  // how many of them cuDNN computes.
+  virtual int64_t compile_attention(at::IntArrayRef /*shapes*/) { return 0; }
   // Adds the loss without gradients and without noise.
   virtual void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
                             const at::Tensor& loss) = 0;

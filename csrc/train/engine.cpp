@@ -221,7 +221,8 @@ double Engine::loss(const TokenDataset& dataset, const MicroBatch& micro_batch,
 }
 
 at::Tensor Engine::logits(std::span<const int64_t> ids, std::span<const int64_t> lengths) {
-  return logits_of(make_unlabelled_batch(ids, lengths, vocab_size()));
+  return logits_of(
+      make_unlabelled_batch(ids, lengths, batch_rules(/*find_packed=*/false, /*draws=*/false)));
 }
 
 at::Tensor Engine::row_logits(const TokenDataset& dataset, std::span<const int64_t> rows,

@@ -110,7 +110,9 @@ class Engine {
   // runs.
   void use_cudnn(bool use) { model_->use_cudnn(use); }
   // Compiles cuDNN's attention for these shapes: [conversations, longest] of each. Local.
-  void compile_attention(const std::vector<int64_t>& shapes) { model_->compile_attention(shapes); }
+  int64_t compile_attention(const std::vector<int64_t>& shapes) {
+    return model_->compile_attention(shapes);
+  }
   // Returns this rank's gradient digests from the last step with `replay`.
   const ReplayDigests& replay_digests() const { return replay_digests_; }
   // Returns checksums over this rank's states and compute weights. Collective.

@@ -1585,9 +1585,10 @@ class Engine:
         """
     def compile_attention(
         self, shapes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
-    ) -> None:
+    ) -> int:
         """
-        Compiles cuDNN's attention for [conversations, longest, ...]; no-op without cuDNN.
+        Compiles cuDNN's attention for [conversations, longest, ...], some seconds each.
+        Returns how many of the shapes cuDNN computes.
         """
     def gradients(
         self,

@@ -170,6 +170,37 @@ def test_auto_takes_flash_if_cudnn_cannot_be_used(monkeypatch: pytest.MonkeyPatc
     assert choice.line.endswith("cannot be used here (cuDNN error: CUDNN_STATUS_NOT_INITIALIZED)")
 
 
+def test_the_trial_has_the_shapes_of_training() -> None:
+    """Two calls, each with some empty conversations, the second with the least number of tokens."""
+    lengths = attention_kernel._UNEVEN
+    assert list(lengths) == sorted(lengths, reverse=True)
+    lists, shapes = attention_kernel.cudnn_inputs(HEADS, lengths, CPU)
+    assert shapes == [16, 1024, 32, 128]
+    second = 16 + 3 * 20  # 16 lengths, and thrice 17 offsets, rounded up to fours
+    assert lists[:16].tolist() == [*lengths[:13], 0, 0, 0]
+    assert lists[second : second + 32].tolist() == [*lengths[13:], *[0] * 12]
+
+
+@pytest.mark.parametrize("computes", [0, 2, 3])
+def test_shapes_are_compiled_one_by_one(computes: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Signals are heard between them. Nothing is printed if cuDNN computes none."""
+    told: list[list[int]] = []
+
+    def compiled(shape: list[int]) -> int:
+        told.append(shape)
+        return int(len(told) <= computes)
+
+    engine: Any = SimpleNamespace(compile_attention=compiled)
+    attention_kernel.compile_attention(engine, [4, 2048, 16, 1024, 32, 128])
+    assert told == [[4, 2048], [16, 1024], [32, 128]]
+    said = "".join(capsys.readouterr())
+    if computes == 0:
+        assert said == ""
+    else:
+        assert "compiling 3 shapes" in said and f"compiled {computes} shapes in 0 s" in said
+        assert ("flash2 computes the others" in said) == (computes == 2)
+
+
 def test_the_trial_computes_attention() -> None:
     """On a CPU, whose op has one kernel: near the formula, and equal both times."""
     heads, lengths = Heads(4, 2, 16, window=40), (100, 1, 57, 2)

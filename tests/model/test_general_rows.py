@@ -95,8 +95,9 @@ def expected_of(
     return total.item(), {name: tensor.grad for name, tensor in exact.items() if tensor.grad is not None}
 
 
-def assert_same_step(directory: Path, rows: list[Row], **options: Any) -> None:
+def assert_same_step(directory: Path, rows: list[Row], use_cudnn: bool = False, **options: Any) -> None:
     engine = make_engine(directory, **options)
+    engine.use_cudnn(use_cudnn)
     scales = np.linspace(0.05, 0.15, len(rows))
     loss, found = engine.gradients(dataset_of(rows), np.arange(len(rows)), scales, find_packed=True)
     config = json.loads((directory / "config.json").read_text())
@@ -111,6 +112,13 @@ def assert_same_step(directory: Path, rows: list[Row], **options: Any) -> None:
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_rows_of_all_kinds_in_one_micro_batch(tmp_path: Path, kind: str) -> None:
     assert_same_step(write_model(tmp_path, kind), ROWS)
+
+
+@pytest.mark.parametrize("kind", ["untied", "mistral"])
+@pytest.mark.parametrize("count", [3, 7, len(ROWS)])
+def test_the_longest_first_as_for_cudnn(tmp_path: Path, kind: str, count: int) -> None:
+    """Conversations are reordered with their masks, positions, labels and weights."""
+    assert_same_step(write_model(tmp_path, kind), [*ROWS[9:], *ROWS[:count]], use_cudnn=True)
 
 
 @pytest.mark.parametrize("row", range(len(ROWS)))

@@ -115,6 +115,35 @@ def test_impossible_numbers_of_heads_are_refused(heads: int, kv_heads: int) -> N
         torch.ops.fastsft.attention(x, cu, heads, kv_heads, 1.0, 0, torch.ones(4, 8), torch.ones(1, 4))
 
 
+LISTS = torch.zeros(16, dtype=torch.int32)  # of one conversation: a length and thrice two offsets, in fours
+
+
+@pytest.mark.parametrize(
+    ("lists", "shapes", "says"),
+    [
+        (None, [1, 128], "cudnn_shapes without cudnn_lists, expected 16 entries"),
+        (LISTS, [1, 128, 3], "cudnn_shapes has 3 numbers, expected pairs"),
+        (LISTS, [0, 128], "cudnn_shapes has 0, expected numbers from 1"),
+        (LISTS, [1, -128], "cudnn_shapes has -128, expected numbers from 1"),
+        (LISTS[:12], [1, 128], r"cudnn_lists has shape \[12\], expected \[16\]"),
+        (LISTS, [1, 128, 1, 128], r"cudnn_lists has shape \[16\], expected \[32\]"),
+        (LISTS, [], r"cudnn_lists has shape \[16\], expected \[0\]"),
+        (LISTS.long(), [1, 128], "cudnn_lists is Long, expected Int"),
+        (LISTS.repeat(2)[::2], [1, 128], "cudnn_lists must be contiguous"),
+    ],
+    ids=str,
+)
+def test_lists_for_cudnn_are_checked_on_every_device(
+    lists: torch.Tensor | None, shapes: list[int], says: str
+) -> None:
+    x, out, lse = torch.ones(4, 24), torch.ones(4, 8), torch.ones(1, 4)
+    shape, cu = (1, 1, 1.0, 0), torch.tensor([0, 4], dtype=torch.int32)
+    with pytest.raises(ValueError, match=says):
+        torch.ops.fastsft.attention(x, cu, *shape, out, lse, 4, 0.0, lists, shapes)
+    with pytest.raises(ValueError, match=says):
+        torch.ops.fastsft.attention_backward(out, x, out, lse, cu, *shape, x.clone(), 4, 0.0, lists, shapes)
+
+
 @pytest.mark.parametrize("cu", [[1, 20], [0, 19], [0, 15, 10, 20]], ids=str)
 def test_boundaries_must_cover_the_tokens(cu: list[int]) -> None:
     with pytest.raises(ValueError, match="cu_seqlens must go from 0 to 20"):

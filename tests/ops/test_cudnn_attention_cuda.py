@@ -12,25 +12,40 @@ from fastsft import _C  # noqa: F401  registers torch.ops.fastsft
 from fastsft.model.attention_kernel import Heads, cudnn_inputs, dirty_free_memory
 from tolerances import assert_close
 
-pytestmark = pytest.mark.cuda
-
+cuda = pytest.mark.cuda
 # (heads, key and value heads, head size)
 HEADS = [(4, 4, 128), (8, 2, 64), (6, 1, 96), (4, 2, 256), (4, 4, 80)]
 # Grouped heads of Llama 3, Qwen2.5 7B and 3B, Gemma 3 1B.
 GROUPED = [(32, 8, 128), (28, 4, 128), (16, 2, 128), (4, 1, 256)]
-# Lengths of conversations. Some cases are a plan of more conversations than there are, the rest empty.
-LENGTHS = {
-    "equal": [256] * 4,
-    "spare": [200] * 9,
-    "uneven": [1000, *[200] * 7],
-    "one": [250, 1, 256, 2, 255],
-    "empty": [0, 256, 0, 244, 0],
-    "many": [251] * 70,
+# Lengths of conversations; what they are divided into, [conversations, longest] of each call; and how many
+# empty conversations the calls have.
+CASES: dict[str, tuple[list[int], list[int], int]] = {
+    "equal": ([256] * 4, [4, 256], 0),
+    "spare": ([200] * 13, [16, 256], 3),
+    "uneven": ([1000, 900, 800, 700, 600, 550, 520], [8, 1024], 1),
+    "many": ([251] * 100, [128, 256], 28),
+    "empty before the first and between": ([0, 256, 0, 244, 0], [4, 256], 2),
+    "a single token apart": ([256, 255, 250, 2, 1], [4, 256, 1, 128], 0),
+    # The scratch memory of the second call is larger than that of the first.
+    "a long one apart": ([2000, *[100] * 60], [1, 2048, 64, 128], 4),
+    "a third empty": ([300] * 13 + [60] * 21, [16, 512, 32, 128], 14),
 }
-# Two calls: the long one with cuDNN's scratch for all would take too much of it.
-TWO_RANGES = [2000, *[100] * 60]
+LENGTHS = {name: lengths for name, (lengths, _, _) in CASES.items()}
 
 
+@pytest.mark.parametrize(("lengths", "shapes", "empty"), CASES.values(), ids=CASES)
+def test_cases_are_what_they_are_for(lengths: list[int], shapes: list[int], empty: int) -> None:
+    """No GPU is needed."""
+    lists, found = cudnn_inputs(Heads(*GROUPED[0]), lengths, torch.device("cpu"))
+    assert found == shapes
+    counts, at = [], 0
+    for conversations in shapes[::2]:
+        counts += lists[at : at + conversations].tolist()
+        at += sum(-(-size // 4) * 4 for size in (conversations, *[conversations + 1] * 3))
+    assert at == len(lists) and counts.count(0) == empty and sum(counts) == sum(lengths)
+
+
+@cuda
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), HEADS)
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -41,18 +56,13 @@ def test_forward_and_backward(
     check(dtype, (heads, kv_heads, dim), lengths, window)
 
 
+@cuda
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), GROUPED)
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_scratch_that_holds_other_values(heads: int, kv_heads: int, dim: int, lengths: list[int]) -> None:
     """Two calls in a row, each with NaN in the memory that scratch is taken from."""
     for _ in range(2):
         check(torch.bfloat16, (heads, kv_heads, dim), lengths, 0)
-
-
-@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 128), (4, 4, 80), (8, 2, 64)])
-@pytest.mark.parametrize("window", [0, 100])
-def test_two_ranges(heads: int, kv_heads: int, dim: int, window: int) -> None:
-    check(torch.bfloat16, (heads, kv_heads, dim), TWO_RANGES, window)
 
 
 def check(dtype: torch.dtype, sizes: tuple[int, int, int], lengths: list[int], window: int) -> None:

@@ -3,6 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <vector>
+
+#include "data/attention_ranges.h"
 
 namespace fastsft {
 
@@ -38,21 +41,31 @@ void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const
                         at::IntArrayRef cudnn_shapes = {});
 
 // Compiles cuDNN's attention for layers with these windows, which otherwise happens at the first
-// use of a shape. `like`: a tensor of qkv's device and dtype. No-op where cuDNN is not used.
-void prepare_attention(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
-                       int64_t head_dim, double scale, at::IntArrayRef windows,
-                       at::IntArrayRef cudnn_shapes);
+// use of a shape. Returns how many of the shapes cuDNN computes: none where another kernel computes
+// attention. `like`: a tensor of qkv's device and dtype.
+int64_t prepare_attention(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
+                          int64_t head_dim, double scale, at::IntArrayRef windows,
+                          at::IntArrayRef cudnn_shapes);
 
+// Returns the pairs of cudnn_shapes.
+std::vector<PaddedShape> padded_shapes(at::IntArrayRef cudnn_shapes);
+
+// The ranges that a call of attention gets for cuDNN.
+struct CudnnArgs {
+  const std::optional<at::Tensor>& lists;
+  at::IntArrayRef shapes;
+};
 void check_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                      int64_t num_key_value_heads, double scale, int64_t window,
                      const at::Tensor& out, const at::Tensor& lse, int64_t max_seqlen,
-                     double softcap);
+                     double softcap, const CudnnArgs& cudnn);
 void check_prepare_attention(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
-                             at::IntArrayRef cudnn_shapes);
+                             int64_t head_dim, at::IntArrayRef cudnn_shapes);
 void check_attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
                               const at::Tensor& out, const at::Tensor& lse,
                               const at::Tensor& cu_seqlens, int64_t num_heads,
                               int64_t num_key_value_heads, double scale, int64_t window,
-                              const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap);
+                              const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap,
+                              const CudnnArgs& cudnn);
 
 }  // namespace fastsft

@@ -110,10 +110,9 @@ cpu::ScoreRule rule_of(double scale, int64_t window, double softcap) {
 void attention_cpu(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t num_heads,
                    int64_t num_key_value_heads, double scale, int64_t window, const at::Tensor& out,
                    const at::Tensor& lse, int64_t max_seqlen, double softcap,
-                   const std::optional<at::Tensor>& /*cudnn_lists*/,
-                   at::IntArrayRef /*cudnn_shapes*/) {
+                   const std::optional<at::Tensor>& cudnn_lists, at::IntArrayRef cudnn_shapes) {
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
-                  max_seqlen, softcap);
+                  max_seqlen, softcap, {cudnn_lists, cudnn_shapes});
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
   cpu::dispatch(qkv.scalar_type(), [&]<typename T>() {
     forward<T>(qkv, cu_seqlens, heads_of(qkv, num_heads, num_key_value_heads),
@@ -126,10 +125,11 @@ void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
                             const at::Tensor& cu_seqlens, int64_t num_heads,
                             int64_t num_key_value_heads, double scale, int64_t window,
                             const at::Tensor& grad_qkv, int64_t max_seqlen, double softcap,
-                            const std::optional<at::Tensor>& /*cudnn_lists*/,
-                            at::IntArrayRef /*cudnn_shapes*/) {
+                            const std::optional<at::Tensor>& cudnn_lists,
+                            at::IntArrayRef cudnn_shapes) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
-                           scale, window, grad_qkv, max_seqlen, softcap);
+                           scale, window, grad_qkv, max_seqlen, softcap,
+                           {cudnn_lists, cudnn_shapes});
   check_boundaries(cu_seqlens, qkv.size(0), max_seqlen);
   cpu::dispatch(qkv.scalar_type(), [&]<typename T>() {
     backward<T>(grad_out, qkv, out, lse, cu_seqlens, heads_of(qkv, num_heads, num_key_value_heads),
@@ -137,10 +137,11 @@ void attention_backward_cpu(const at::Tensor& grad_out, const at::Tensor& qkv,
   });
 }
 
-void prepare_attention_cpu(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
-                           int64_t /*head_dim*/, double /*scale*/, at::IntArrayRef /*windows*/,
-                           at::IntArrayRef cudnn_shapes) {
-  check_prepare_attention(like, num_heads, num_key_value_heads, cudnn_shapes);
+int64_t prepare_attention_cpu(const at::Tensor& like, int64_t num_heads,
+                              int64_t num_key_value_heads, int64_t head_dim, double /*scale*/,
+                              at::IntArrayRef /*windows*/, at::IntArrayRef cudnn_shapes) {
+  check_prepare_attention(like, num_heads, num_key_value_heads, head_dim, cudnn_shapes);
+  return 0;
 }
 
 }  // namespace

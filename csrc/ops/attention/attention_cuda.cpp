@@ -6,11 +6,12 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "ops/attention/attention_choice.h"
 #include "ops/attention/attention_launch.h"
 #include "ops/attention/library_attention.h"
 #include "ops/cuda/arguments.h"
-#include "ops/schema.h"
 
 namespace fastsft {
 namespace {
@@ -22,13 +23,6 @@ int64_t longest(const at::Tensor& qkv, int64_t max_seqlen) {
 
 int64_t head_dim_of(const at::Tensor& qkv, int64_t num_heads, int64_t num_key_value_heads) {
   return qkv.size(1) / (num_heads + 2 * num_key_value_heads);
-}
-
-// Returns the lists for cuDNN, which must be on the device of `qkv`.
-const at::Tensor& lists_for(const at::Tensor& qkv, const std::optional<at::Tensor>& cudnn_lists) {
-  TORCH_CHECK_VALUE(cudnn_lists, "attention: cudnn_shapes needs cudnn_lists");
-  check_tensors("attention", {{"qkv", qkv}, {"cudnn_lists", *cudnn_lists}});
-  return *cudnn_lists;
 }
 
 bool use_flash(const at::Tensor& qkv, int64_t head_dim, double softcap) {
@@ -69,7 +63,7 @@ void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t
                     double softcap, const std::optional<at::Tensor>& cudnn_lists,
                     at::IntArrayRef cudnn_shapes) {
   check_attention(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window, out, lse,
-                  max_seqlen, softcap);
+                  max_seqlen, softcap, {cudnn_lists, cudnn_shapes});
   if (qkv.size(0) == 0) return;
   const c10::cuda::CUDAGuard guard(qkv.device());
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
@@ -77,7 +71,7 @@ void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t
                                      longest(qkv, max_seqlen)};
     const auto plans = cuda::cudnn_plans(qkv, cudnn_shapes, shape);
     if (!plans.empty()) {
-      return cuda::cudnn_attention(plans, qkv, lists_for(qkv, cudnn_lists), out, lse);
+      return cuda::cudnn_attention(plans, qkv, *cudnn_lists, out, lse);
     }
     return cuda::flash_attention(qkv, cu_seqlens, shape, out, lse);
   }
@@ -96,7 +90,8 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
                              const std::optional<at::Tensor>& cudnn_lists,
                              at::IntArrayRef cudnn_shapes) {
   check_attention_backward(grad_out, qkv, out, lse, cu_seqlens, num_heads, num_key_value_heads,
-                           scale, window, grad_qkv, max_seqlen, softcap);
+                           scale, window, grad_qkv, max_seqlen, softcap,
+                           {cudnn_lists, cudnn_shapes});
   if (qkv.size(0) == 0) return;
   const c10::cuda::CUDAGuard guard(qkv.device());
   if (use_flash(qkv, head_dim_of(qkv, num_heads, num_key_value_heads), softcap)) {
@@ -104,8 +99,7 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
                                      longest(qkv, max_seqlen)};
     const auto plans = cuda::cudnn_plans(qkv, cudnn_shapes, shape);
     if (!plans.empty()) {
-      return cuda::cudnn_attention_backward(plans, grad_out, qkv, out, lse,
-                                            lists_for(qkv, cudnn_lists), grad_qkv);
+      return cuda::cudnn_attention_backward(plans, grad_out, qkv, out, lse, *cudnn_lists, grad_qkv);
     }
     return cuda::flash_attention_backward(grad_out, qkv, out, lse, cu_seqlens, shape, grad_qkv);
   }
@@ -122,15 +116,19 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void prepare_attention_cuda(const at::Tensor& like, int64_t num_heads, int64_t num_key_value_heads,
-                            int64_t head_dim, double scale, at::IntArrayRef windows,
-                            at::IntArrayRef cudnn_shapes) {
-  check_prepare_attention(like, num_heads, num_key_value_heads, cudnn_shapes);
+int64_t prepare_attention_cuda(const at::Tensor& like, int64_t num_heads,
+                               int64_t num_key_value_heads, int64_t head_dim, double scale,
+                               at::IntArrayRef windows, at::IntArrayRef cudnn_shapes) {
+  check_prepare_attention(like, num_heads, num_key_value_heads, head_dim, cudnn_shapes);
   const c10::cuda::CUDAGuard guard(like.device());
-  for (const int64_t window : windows) {
-    cuda::compile_cudnn_plans(like, head_dim, {num_heads, num_key_value_heads, scale, window, 0},
-                              cudnn_shapes);
-  }
+  if (!use_flash(like, head_dim, /*softcap=*/0)) return 0;
+  const auto shapes = padded_shapes(cudnn_shapes);
+  return std::count_if(shapes.begin(), shapes.end(), [&](const PaddedShape& shape) {
+    return std::all_of(windows.begin(), windows.end(), [&](int64_t window) {
+      return cuda::compile_cudnn_plans(like, head_dim,
+                                       {num_heads, num_key_value_heads, scale, window, 0}, shape);
+    });
+  });
 }
 
 }  // namespace

@@ -16,31 +16,28 @@
 #include <vector>
 
 #include "data/attention_ranges.h"
+#include "ops/attention/attention.h"
 #include "ops/attention/cudnn_plans.h"
-#include "ops/schema.h"
 
 namespace fastsft::cuda {
 namespace {
 
 CudnnShape shape_for(const PaddedShape& padded, int64_t head_dim, const AttentionShape& shape) {
-  CudnnShape result{.conversations = padded.conversations,
-                    .longest = padded.longest,
-                    .num_heads = shape.num_heads,
-                    .num_key_value_heads = shape.num_key_value_heads,
-                    .head_dim = head_dim,
+  CudnnShape result{.padded = padded,
+                    .heads = {shape.num_heads, shape.num_key_value_heads, head_dim},
                     .scale = static_cast<float>(shape.scale)};
-  if (shape.window < result.longest) result.window = shape.window;
+  if (shape.window < padded.longest) result.window = shape.window;
   return result;
 }
 
 int64_t workspace_limit(const CudnnShape& shape, int64_t tokens) {
-  return cudnn_workspace_limit(tokens, shape.num_heads, shape.num_key_value_heads, shape.head_dim);
+  const HeadShape& heads = shape.heads;
+  return cudnn_workspace_limit(tokens, heads.num_heads, heads.num_key_value_heads, heads.head_dim);
 }
 
 // Checks the scratch memory limit by formula, before anything is compiled.
 bool is_within_limit(const CudnnShape& shape, int64_t tokens) {
-  const bool grouped = shape.num_heads != shape.num_key_value_heads;
-  return cudnn_scratch(shape.conversations * shape.longest, grouped) * shape.out_row() <=
+  return cudnn_scratch(shape.padded.tokens(), shape.heads.grouped()) * shape.heads.out_row() <=
          workspace_limit(shape, tokens);
 }
 
@@ -66,9 +63,11 @@ class PlanCache {
     try {
       return std::make_unique<CudnnPlan>(pass, shape, target);
     } catch (const CudnnRefusal& refusal) {
-      TORCH_WARN("cuDNN has no attention for up to ", shape.conversations,
-                 " conversations of up to ", shape.longest, " tokens, ", shape.num_heads,
-                 " heads, ", shape.num_key_value_heads, " of keys, of ", shape.head_dim, ": ",
+      const PaddedShape& padded = shape.padded;
+      const HeadShape& heads = shape.heads;
+      TORCH_WARN("cuDNN has no attention for up to ", padded.conversations,
+                 " conversations of up to ", padded.longest, " tokens, ", heads.num_heads,
+                 " heads, ", heads.num_key_value_heads, " of keys, of ", heads.head_dim, ": ",
                  refusal.what(), "; flash attention computes them");
       return nullptr;
     }
@@ -90,10 +89,6 @@ bool cudnn_is_usable(const at::Tensor& like) {
          cudnn_is_right(capability_of(like), static_cast<int64_t>(cudnnGetVersion()));
 }
 
-PaddedShape padded_shape_at(at::IntArrayRef shapes, size_t range) {
-  return {shapes[2 * range], shapes[2 * range + 1]};
-}
-
 CudnnPlans plans_of(const CudnnShape& shape, c10::DeviceIndex device) {
   PlanCache& cache = PlanCache::instance();
   const CudnnPlan* backward = cache.find(device, CudnnPass::kBackward, shape);
@@ -106,27 +101,14 @@ T* data(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
-ListPlaces places_of(const CudnnPlans& plans, int64_t begin) {
-  const CudnnShape& shape = plans.forward->shape();
-  return list_places({shape.conversations, shape.longest}, begin);
-}
-
-void check_lists(std::span<const CudnnPlans> plans, const at::Tensor& lists) {
-  check_dtype("attention", {"cudnn_lists", lists}, at::kInt);
-  int64_t entries = 0;
-  for (const CudnnPlans& of_range : plans) entries = places_of(of_range, entries).end;
-  check_shape("attention", {"cudnn_lists", lists}, {entries});
-}
-
 // Calls `run(plans of a range, its buffers)` for each range of the micro-batch.
 template <typename Run>
 void for_each_range(std::span<const CudnnPlans> plans, const at::Tensor& lists,
                     CudnnBuffers buffers, const Run& run) {
-  check_lists(plans, lists);
   const auto* const list = data<int32_t>(lists);
   int64_t begin = 0;
   for (const CudnnPlans& of_range : plans) {
-    const ListPlaces places = places_of(of_range, begin);
+    const ListPlaces places = list_places(of_range.forward->shape().padded, begin);
     buffers.lengths = list + places.lengths;
     buffers.row_offsets = list + places.row_offsets;
     buffers.out_offsets = list + places.out_offsets;
@@ -154,8 +136,8 @@ std::vector<CudnnPlans> cudnn_plans(const at::Tensor& qkv, at::IntArrayRef shape
   const int64_t head_dim = qkv.size(1) / (attention.num_heads + 2 * attention.num_key_value_heads);
   if (shapes.empty() || !cudnn_is_usable(qkv)) return {};
   std::vector<CudnnPlans> plans;
-  for (size_t range = 0; range < shapes.size() / 2; ++range) {
-    CudnnShape shape = shape_for(padded_shape_at(shapes, range), head_dim, attention);
+  for (const PaddedShape& padded : padded_shapes(shapes)) {
+    CudnnShape shape = shape_for(padded, head_dim, attention);
     shape.half = qkv.scalar_type() == at::kHalf;
     if (!is_within_limit(shape, tokens)) return {};
     plans.push_back(plans_of(shape, qkv.device().index()));
@@ -192,14 +174,12 @@ void cudnn_attention_backward(std::span<const CudnnPlans> plans, const at::Tenso
   });
 }
 
-void compile_cudnn_plans(const at::Tensor& like, int64_t head_dim, const AttentionShape& attention,
-                         at::IntArrayRef shapes) {
-  if (!cudnn_is_usable(like)) return;
-  for (size_t range = 0; range < shapes.size() / 2; ++range) {
-    CudnnShape shape = shape_for(padded_shape_at(shapes, range), head_dim, attention);
-    shape.half = like.scalar_type() == at::kHalf;
-    plans_of(shape, like.device().index());
-  }
+bool compile_cudnn_plans(const at::Tensor& like, int64_t head_dim, const AttentionShape& attention,
+                         const PaddedShape& padded) {
+  if (!cudnn_is_usable(like)) return false;
+  CudnnShape shape = shape_for(padded, head_dim, attention);
+  shape.half = like.scalar_type() == at::kHalf;
+  return plans_of(shape, like.device().index()).forward != nullptr;
 }
 
 namespace {

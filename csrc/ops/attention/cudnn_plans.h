@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "data/attention_ranges.h"
+
 struct cudnnContext;  // the type that cudnnHandle_t points to
 
 namespace fastsft::cuda {
@@ -13,16 +15,13 @@ namespace fastsft::cuda {
 // The shape for which cuDNN compiles attention over packed conversations. A plan also serves
 // micro-batches with fewer or shorter conversations.
 struct CudnnShape {
-  int64_t conversations = 0, longest = 0;
-  int64_t num_heads = 0, num_key_value_heads = 0, head_dim = 0;
+  PaddedShape padded;
+  HeadShape heads;
   int64_t window = 0;  // 0: unlimited
   float scale = 1;
   bool half = false;  // float16; otherwise bfloat16
 
   auto operator<=>(const CudnnShape&) const = default;
-  // Elements per token in qkv, and in the attention output.
-  int64_t row() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }
-  int64_t out_row() const { return num_heads * head_dim; }
 };
 
 // Device memory of one call. The four int32 lists have an entry per conversation of the shape;
@@ -33,8 +32,9 @@ struct CudnnBuffers {
   void *qkv, *out;
   float* lse;  // [tokens, num_heads]
   void *grad_out = nullptr, *grad_qkv = nullptr;
-  const int32_t *lengths, *row_offsets, *out_offsets, *lse_offsets;
-  void* workspace;
+  const int32_t *lengths = nullptr, *row_offsets = nullptr;
+  const int32_t *out_offsets = nullptr, *lse_offsets = nullptr;
+  void* workspace = nullptr;
 };
 
 // Thrown if cuDNN has no kernel for a shape or cannot be used; what() is cuDNN's own message.

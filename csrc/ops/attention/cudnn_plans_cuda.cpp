@@ -51,31 +51,35 @@ class Layout {
  public:
   Layout(Graph& graph, const CudnnShape& shape)
       : shape_(shape),
-        query_lengths_(list_of_int32(graph, kQueryLengths, shape.conversations)),
-        key_lengths_(list_of_int32(graph, kKeyLengths, shape.conversations)),
-        queries_(list_of_int32(graph, kQueryOffsets, shape.conversations + 1)),
-        keys_(list_of_int32(graph, kKeyOffsets, shape.conversations + 1)),
-        values_(list_of_int32(graph, kValueOffsets, shape.conversations + 1)),
-        out_rows_(list_of_int32(graph, kOutOffsets, shape.conversations + 1)),
-        lse_rows_(list_of_int32(graph, kLseOffsets, shape.conversations + 1)) {}
+        query_lengths_(list_of_int32(graph, kQueryLengths, shape.padded.conversations)),
+        key_lengths_(list_of_int32(graph, kKeyLengths, shape.padded.conversations)),
+        queries_(list_of_int32(graph, kQueryOffsets, shape.padded.conversations + 1)),
+        keys_(list_of_int32(graph, kKeyOffsets, shape.padded.conversations + 1)),
+        values_(list_of_int32(graph, kValueOffsets, shape.padded.conversations + 1)),
+        out_rows_(list_of_int32(graph, kOutOffsets, shape.padded.conversations + 1)),
+        lse_rows_(list_of_int32(graph, kLseOffsets, shape.padded.conversations + 1)) {}
 
   const Tensor& query_lengths() const { return query_lengths_; }
   const Tensor& key_lengths() const { return key_lengths_; }
 
   void queries(Tensor_attributes& tensor, Id id) const {
-    place(tensor, id, {shape_.num_heads, shape_.head_dim, shape_.row()}, queries_);
+    place(tensor, id, {shape_.heads.num_heads, shape_.heads.head_dim, shape_.heads.row()},
+          queries_);
   }
   void keys(Tensor_attributes& tensor, Id id) const {
-    place(tensor, id, {shape_.num_key_value_heads, shape_.head_dim, shape_.row()}, keys_);
+    place(tensor, id, {shape_.heads.num_key_value_heads, shape_.heads.head_dim, shape_.heads.row()},
+          keys_);
   }
   void values(Tensor_attributes& tensor, Id id) const {
-    place(tensor, id, {shape_.num_key_value_heads, shape_.head_dim, shape_.row()}, values_);
+    place(tensor, id, {shape_.heads.num_key_value_heads, shape_.heads.head_dim, shape_.heads.row()},
+          values_);
   }
   void out(Tensor_attributes& tensor, Id id) const {
-    place(tensor, id, {shape_.num_heads, shape_.head_dim, shape_.out_row()}, out_rows_);
+    place(tensor, id, {shape_.heads.num_heads, shape_.heads.head_dim, shape_.heads.out_row()},
+          out_rows_);
   }
   void lse(Tensor_attributes& tensor, Id id) const {
-    place(tensor, id, {shape_.num_heads, 1, shape_.num_heads}, lse_rows_);
+    place(tensor, id, {shape_.heads.num_heads, 1, shape_.heads.num_heads}, lse_rows_);
     tensor.set_data_type(fe::DataType_t::FLOAT);
   }
 
@@ -85,8 +89,8 @@ class Layout {
   };
   void place(Tensor_attributes& tensor, Id id, const Rows& rows, const Tensor& offsets) const {
     tensor.set_uid(id)
-        .set_dim({shape_.conversations, rows.heads, shape_.longest, rows.width})
-        .set_stride({shape_.longest * rows.stride, rows.width, rows.stride, 1})
+        .set_dim({shape_.padded.conversations, rows.heads, shape_.padded.longest, rows.width})
+        .set_stride({shape_.padded.longest * rows.stride, rows.width, rows.stride, 1})
         .set_ragged_offset(offsets);
   }
 
@@ -178,8 +182,8 @@ using Pointers = std::unordered_map<int64_t, void*>;
 void add_heads(Pointers& to, void* rows, const CudnnShape& shape, Id query, Id key, Id value) {
   constexpr int64_t kItemsize = 2;
   auto* const bytes = static_cast<char*>(rows);
-  const int64_t keys = kItemsize * shape.out_row();
-  const int64_t values = keys + kItemsize * shape.num_key_value_heads * shape.head_dim;
+  const int64_t keys = kItemsize * shape.heads.out_row();
+  const int64_t values = keys + kItemsize * shape.heads.num_key_value_heads * shape.heads.head_dim;
   to.insert({{query, bytes}, {key, bytes + keys}, {value, bytes + values}});
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "data/attention_ranges.h"
 #include "ops/attention/attention_choice.h"
 
 namespace fastsft::cuda {
@@ -30,14 +31,14 @@ struct CudnnPlans {
 // Returns none if flash attention must be used. Reasons: the device or cuDNN version is not known
 // to be correct (`cudnn_is_right`); the scratch memory of a range would exceed
 // `cudnn_workspace_limit`; cuDNN has no kernel (a warning says why); or deterministic algorithms
-// are requested, for which cuDNN pads its scratch memory to the longest conversation. Both passes
-// of a micro-batch get the same answer.
+// are requested, for which cuDNN's scratch memory has no such bound. Both passes of a micro-batch
+// get the same answer.
 std::vector<CudnnPlans> cudnn_plans(const at::Tensor& qkv, at::IntArrayRef shapes,
                                     const AttentionShape& shape);
-// Compiles the plans of these ranges, whatever their scratch memory. `like`: as in
-// prepare_attention.
-void compile_cudnn_plans(const at::Tensor& like, int64_t head_dim, const AttentionShape& shape,
-                         at::IntArrayRef shapes);
+// Compiles the plans of a range, whatever their scratch memory. Returns false if cuDNN has none.
+// `like`: as in prepare_attention.
+bool compile_cudnn_plans(const at::Tensor& like, int64_t head_dim, const AttentionShape& shape,
+                         const PaddedShape& padded);
 
 // Computes ops/attention/attention.h with cuDNN, except that lse is [tokens, num_heads]. Writes
 // `out` and `grad_qkv` directly. `lists`: CudnnInputs::lists (data/attention_ranges.h).

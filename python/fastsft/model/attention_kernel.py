@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 _FLASH_IMPLS = {"fa3": "FA3", "fa4": "FA4"}  # names of these kernels in torch
 _PACKAGE = {"fa3": "flash_attn_3", "fa4": "flash-attn-4"}
-# Conversation lengths: _FULL_ROWS for timing, _UNEVEN for comparing results. Most conversations in _UNEVEN
-# end inside a tile of keys. cuDNN adds empty conversations to their number, 11.
+# Conversation lengths in training's order, the longest first: _FULL_ROWS for timing, _UNEVEN for comparing
+# results. Most conversations in _UNEVEN end inside a tile of keys. cuDNN computes them in two calls, of 16
+# conversations of up to 1,024 tokens and of 32 of up to 128: to 13 and 20 conversations it adds empty ones.
 _FULL_ROWS = (2048, 2048, 2048, 2048)
-_UNEVEN = (1024, 700, 1, 333, 65, 1000, 129, 517, 2, 30, 899)
+_LONG = (1024, 1000, 1000, 899, 840, 700, 650, 513, 400, 333, 257, 200, 129)
+_SHORT = (128, 127, 120, 100, 100, 90, 80, 70, 66, 65, 64, 63, 50, 33, 32, 30, 17, 8, 2, 1)
+_UNEVEN = _LONG + _SHORT
 _LEAST_SPEEDUP = 1.03  # a smaller speedup may be noise
 # Largest accepted difference between a token's result and flash2's, relative to the norm. Both kernels round
 # to bfloat16 a few times. If a row is not written, or has another token's result, the difference is 1
@@ -124,6 +127,21 @@ def use_attention_kernel(engine: _C.Engine, name: str) -> None:
         attention.activate_flash_attention_impl(_FLASH_IMPLS[name])
     except (ImportError, RuntimeError, ValueError) as error:
         raise _missing(name, error) from error
+
+
+def compile_attention(engine: _C.Engine, shapes: Sequence[int]) -> None:
+    """Compile cuDNN's attention for `shapes`, [conversations, longest] of each, before their first use.
+
+    Print nothing if another kernel computes attention on this device. A shape takes seconds.
+    """
+    begin, compiled, count = time.monotonic(), 0, len(shapes) // 2
+    for i in range(count):  # a call for each, so that signals are heard between them
+        compiled += engine.compile_attention(shapes[2 * i : 2 * i + 2])
+        if i == 0 and compiled:
+            tell(f"attention by cudnn: compiling {count} shapes of micro-batches, seconds each")
+    if compiled:
+        rest = "; flash2 computes the others" if compiled < count else ""
+        tell(f"attention by cudnn: compiled {compiled} shapes in {time.monotonic() - begin:.0f} s{rest}")
 
 
 def _try_kernel(name: str, heads: Heads, dtype: torch.dtype, device: torch.device) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from fastsft.lora.lighter import lighter_methods
+from fastsft.model.attention_kernel import compile_attention
 from fastsft.model.tuned_gemms import tune_gemms
 from fastsft.planning.devices import rank_memory
 from fastsft.planning.memory_plan import MemoryPlan
@@ -129,9 +130,7 @@ class Planner:
         setup, work = self._setup, self.memory_plan.work
         setup.engine.reserve(**work.shapes())
         if setup.model.attention_kernel == "cudnn":
-            shapes = self.packing().attention_shapes
-            tell(f"attention by cudnn: compiling {len(shapes) // 2} shapes of micro-batches, seconds each")
-            setup.engine.compile_attention(shapes)
+            compile_attention(setup.engine, self.packing().attention_shapes)
         if setup.args.tune_gemm:
             tell(tune_gemms(setup.model, setup.engine, setup.args.device, work))
 

@@ -27,7 +27,9 @@ void flash_attention_backward(const at::Tensor&, const at::Tensor&, const at::Te
 std::vector<CudnnPlans> cudnn_plans(const at::Tensor&, at::IntArrayRef, const AttentionShape&) {
   TORCH_CHECK(false, "cuDNN needs a device");
 }
-void compile_cudnn_plans(const at::Tensor&, int64_t, const AttentionShape&, at::IntArrayRef) {}
+bool compile_cudnn_plans(const at::Tensor&, int64_t, const AttentionShape&, const PaddedShape&) {
+  return false;
+}
 void cudnn_attention(std::span<const CudnnPlans>, const at::Tensor&, const at::Tensor&,
                      const at::Tensor&, const at::Tensor&) {
   TORCH_CHECK(false, "cuDNN needs a device");
