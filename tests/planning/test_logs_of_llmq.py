@@ -1,4 +1,4 @@
-"""The prediction of speed next to logs of LLMQ (IST-DASLab/llmq, benchmarks/H100x1.md and H100x8.md).
+"""The prediction of speed next to logs that LLMQ publishes (IST-DASLab/llmq, benchmarks of 1 and 8 H100).
 
 Commits 7f895bd and 2251720: Qwen2.5 in bfloat16 with bfloat16 moments, rows of 1,024 tokens, 524,288 tokens a
 step, attention by cuDNN, nothing computed again; on eight GPUs optimizer states are divided.
