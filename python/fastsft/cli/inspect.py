@@ -84,7 +84,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tokens", action="store_true", help="every token with its id and bytes")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page for a browser")
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto")
-    words = with_flags(arguments, MODEL_NAMES[0], DATA_NAMES[0])
+    words = with_flags(arguments, MODEL_NAMES, DATA_NAMES)
     use_config(parser, words)
     args = parser.parse_args(words)
     if args.first and args.seed is not None:

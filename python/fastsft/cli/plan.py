@@ -122,7 +122,7 @@ def _add_lora_flags(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = plan_parser()
-    words = with_flags(sys.argv[1:] if arguments is None else arguments, MODEL_NAMES[0])
+    words = with_flags(sys.argv[1:] if arguments is None else arguments, MODEL_NAMES)
     from_file = use_config(parser, words)
     args = parser.parse_args(words)
     args.given = fields_on_line(args) | from_file
