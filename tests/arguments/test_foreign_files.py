@@ -109,7 +109,9 @@ def test_all_keys_at_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "run.yaml"
     path.write_text(text)
     first, *lines = said_of(path).splitlines()
-    assert first == f"--config: {path}: {len(expected) + wrong} things to change:"
+    assert first.startswith(f"--config: {path}: a file of {name} (")
+    assert f"); fastsft import {path} writes one for --config; " in first
+    assert first.endswith(f"; {len(expected) + wrong} things to change:")
     for key, part in expected.items():
         (line,) = [line for line in lines if line.startswith(f"- unknown key {key!r}; ")]
         assert part in line, line

@@ -23,8 +23,8 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.options import MODEL_NAMES, FieldAction, fields_on_line, parse_bool
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser
-from fastsft.cli.config_flags import add_config, use_config
 from fastsft.cli.places import with_flags
+from fastsft.cli.plan_config import parse_with_config
 from fastsft.cli.trust import add_trust
 from fastsft.lora.attach import with_adapters
 from fastsft.lora.lighter import lighter_methods
@@ -53,10 +53,10 @@ def plan_parser() -> argparse.ArgumentParser:
         *MODEL_NAMES, dest="model", metavar="DIR", required=True,
         help="model directory, its config.json or hub name",
     )  # fmt: skip
-    add_config(parser)
     parser.add_argument(
-        "--world_size", "--num_gpus", "--gpus", type=int, default=1, help="ranks that train together"
+        "--config", metavar="FILE", help="as in training; the flags below win, --model may be in it"
     )
+    parser.add_argument("--world_size", "--gpus", type=int, default=1, help="ranks that train together")
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument(
         "--gpu",
@@ -123,10 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = plan_parser()
     words = with_flags(sys.argv[1:] if arguments is None else arguments, MODEL_NAMES)
-    from_file = use_config(parser, words)
-    args = parser.parse_args(words)
-    args.given = fields_on_line(args) | from_file
     try:
+        args = parse_with_config(parser, words)
         model, setting = open_setting(args)
         room = _room(args, setting.device)
         plan = plan_of_full_rows(args, setting, room, lighter_methods(model, setting))
@@ -215,8 +213,8 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
-    given = getattr(args, "given", fields_on_line(args))
-    lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in given})
+    on_line = fields_on_line(args) | getattr(args, "from_config", frozenset())
+    lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in on_line})
     model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")

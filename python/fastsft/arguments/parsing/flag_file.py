@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from argparse import Action
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
+from fastsft.arguments.imports.recognise import looks_foreign
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.arguments.parsing.hints import hints as hints_about
 from fastsft.arguments.parsing.options import WordsAction
@@ -152,12 +154,23 @@ def flag_defaults(
                 problems.append(str(error))
                 defaults[name] = None
     problems = [*_unknown_keys(unknown, actions), *problems]
+    whose = f"{line}; " if unknown and (line := import_line(content, path)) else ""
     if len(problems) > 1:
         listed = "\n- ".join(problems)
-        raise ValueError(f"--config: {path}: {len(problems)} things to change:\n- {listed}")
+        raise ValueError(f"--config: {path}: {whose}{len(problems)} things to change:\n- {listed}")
     if problems:
-        raise ValueError(f"--config: {path}: {problems[0]}")
+        raise ValueError(f"--config: {path}: {whose}{problems[0]}")
     return defaults
+
+
+def import_line(content: Iterable[str], path: str) -> str:
+    """Return the advice to import the file of another trainer; "" if the keys are not clearly its own."""
+    found = looks_foreign(content)
+    if found is None:
+        return ""
+    trainer, keys = found
+    named = ", ".join(keys[:4])
+    return f"a file of {trainer} ({named}); fastsft import {shlex.quote(str(path))} writes one for --config"
 
 
 def _field(key: str, actions: Mapping[str, Action]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import fastsft
 from fastsft.arguments.given import COMMAND_LINE, PYTHON, made_with
 from fastsft.arguments.help import HelpAction
-from fastsft.arguments.parsing.flag_file import flag_defaults, load_yaml, read_flag_file
+from fastsft.arguments.parsing.flag_file import flag_defaults, import_line, load_yaml, read_flag_file
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign
 from fastsft.arguments.parsing.hints import clearer, unknown_words
 from fastsft.arguments.parsing.options import (
@@ -116,7 +116,7 @@ class DataclassParser(ArgumentParser):
         if return_remaining_strings:
             return (*outputs, remaining)
         if remaining:
-            raise ValueError(unknown_words(remaining, self._option_string_actions))
+            self.refuse(remaining)
         return tuple(outputs)
 
     def error(self, message: str) -> NoReturn:
@@ -174,6 +174,14 @@ class DataclassParser(ArgumentParser):
         self.given = dict.fromkeys(defaults, path)
         for action in self._actions:
             action.required = action.required and action.dest not in defaults
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Raise ValueError for words that no option accepts; for another trainer's file, with its keys."""
+        for word in words:
+            is_file = word.endswith((".yaml", ".yml")) and Path(word).expanduser().is_file()
+            if is_file and import_line(read_flag_file(word), word):
+                self.file_values(word)
+        raise ValueError(unknown_words(words, self._option_string_actions))
 
     def file_values(self, path: str) -> dict[str, Any]:
         """Return the values of a `--config` file by field. ValueError as in `flag_defaults`."""

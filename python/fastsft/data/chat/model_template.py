@@ -162,6 +162,13 @@ class ModelTemplate:
         """
         return self._ask([{"prompt": dialogue} for dialogue in dialogues])
 
+    def plain_text(self, request: dict[str, Any]) -> tuple[str, str]:
+        """Return the text for a request to `Program.plain_text`, and the error message ("" if none)."""
+        if not self._renderers:
+            self._renderers.append(_Renderer(self._settings, self._seconds))
+        (answer,) = self._renderers[0].ask_all([{"plain": request}])
+        return answer.get("text", ""), answer.get("fatal") or answer.get("failure", "")
+
     def _ask(self, requests: Sequence[Asked | dict[str, Asked]]) -> list[Rendered]:
         if not requests:
             return []
