@@ -81,7 +81,8 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
       shape.begin(), shape.end(), slot.shape.begin(), slot.shape.end(),
       [](uint64_t got, int64_t expected) { return got == static_cast<uint64_t>(expected); });
   require(fits, where, ": ", name, ": expected shape ", shape_text(slot.shape), ", got ",
-          shape_text(shape), "; config.json does not describe these weights: copy or download both again");
+          shape_text(shape),
+          "; config.json does not describe these weights: copy or download both again");
   require(is_readable_weight(dtype), where, ": ", name, ": expected F32, F16, BF16 or F64, got ",
           dtype_name(dtype), "; quantized weights cannot be trained");
   require(seen_.insert(name).second, where, ": ", name, " is in two files");

@@ -25,7 +25,7 @@ uint64_t total(const Json& json, const char* key) {
 ModelIndex parse_model_index(std::string_view text, const std::string& where) {
   const Json json = parse_json(text, where);
   require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), where,
-          ": expected an object with \"weight_map\": {tensor: file}");
+          ": expected an object with \"weight_map\": {tensor: file}; copy or download it again");
   ModelIndex index;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     require(file.is_string(), where, ": weight_map: \"", tensor, "\": expected a file name");

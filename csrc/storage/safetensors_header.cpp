@@ -30,8 +30,8 @@ uint64_t header_length(std::span<const std::byte> file, const std::string& where
   uint64_t length;
   std::memcpy(&length, file.data(), sizeof length);
   require(length <= kMaxSafetensorsHeader, where, ": the header claims ", length,
-          " bytes; at most ", kMaxSafetensorsHeader,
-          " are allowed; this is not a safetensors file", kAgain);
+          " bytes; at most ", kMaxSafetensorsHeader, " are allowed; this is not a safetensors file",
+          kAgain);
   require(length <= file.size() - 8, where, ": the header claims ", length, " bytes, the file has ",
           file.size(), "; it was cut, or is not a safetensors file", kAgain);
   return length;

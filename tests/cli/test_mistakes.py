@@ -62,7 +62,7 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "verify of an empty directory": ("verify empty", 1, "failed"),
     "verify of a header that lies": ("verify huge", 1, "the tensors end at byte 4398046511104"),
     "verify of a deep config": ("verify deep", 1, "expected a JSON object, this is nested too deep"),
-    "convert of a header that lies": ("convert huge made", 1, "download it again; fastsft verify huge says"),
+    "convert of a header that lies": ("convert huge made", 1, "; fastsft verify huge says more"),
     "convert of a deep config": ("convert deep made", 1, "expected a JSON object, this is nested too deep"),
     "convert of nothing": ("convert nope made", 1, "nope: no such directory"),
     "convert onto something": ("convert model empty", 1, "nothing is overwritten"),
@@ -72,6 +72,21 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "convert of an adapter": ("convert adapter made", 1, "make one model of the two with fastsft merge"),
     "plan of an adapter": ("plan --model adapter", 1, "make one model of the two with fastsft merge"),
     "path of no module": ("path trian", 2, "got 'trian'; the nearest is train"),
+    "places first": ("inspect model dta.json", 2, "the nearest there is data.json"),
+    "a place twice": ("inspect model --model model --data data.json", 2, "'model' follows no flag"),
+    "plan of a place and data": ("plan model data.json", 2, "no such argument is taken"),
+    "plan of another's file": ("plan --config b.yaml", 1, "b.yaml: unknown key 'lr'; write --learning_rate"),
+    "plan of both dtypes": ("plan model --bf16 --fp16", 1, "--bf16 and --fp16: expected at most one"),
+    "inspect of a flag of training": ("inspect model data.json --seve_steps 1", 2, "no known flag is near"),
+    "inspect into no folder": ("inspect model data.json --html no/a.html", 2, "a folder that is there"),
+    "chat of a word": ("chat model hello", 2, "'hello' follows no flag; write --message hello"),
+    "chat on no device": ("chat model --device gpu", 2, "expected cpu, cuda or cuda:N, got 'gpu'"),
+    "chat of a cold draw": ("chat model --temperature -1", 2, "expected 0 or more, got -1.0"),
+    "verify of two": ("verify model other", 2, "write --against other"),
+    "merge of a model": ("merge model made", 1, "it is a whole model, which needs no merging"),
+    "convert of an unknown flag": ("convert model made --out x", 2, "known: -h, --help, --dtype"),
+    "export of an empty directory": ("export ollama empty", 1, "hf download NAME --local-dir empty"),
+    "a flag without a command": ("--seed 1", 2, "expected a command, got --seed; such as fastsft train"),
     "demo onto something": ("demo --output_dir model", 2, "model"),
     "demo of no family": ("demo --model_type gpt2", 2, "got 'gpt2'"),
 }  # fmt: skip
@@ -104,6 +119,24 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "word for a number": ({"seed": "x"}, 2, "--seed: expected a whole number, got 'x'"),
     "word of no choice": ({"lr_scheduler_type": "cosin"}, 2, "got 'cosin'; the nearest is cosine"),
     "optimizer": ({"optim": "paged_adamw_8bit"}, 1, "use --optim adamw_torch"),
+    "a file as the model": ({"model_name_or_path": "model/config.json"}, 1, "name its directory, model"),
+    "a link to nothing": ({"model_name_or_path": "link"}, 1, "the link link to gone, which is not there"),
+    "a model in a folder": ({"model_name_or_path": "above"}, 1, "there is one in above/model"),
+    "llama.cpp's file": ({"model_name_or_path": "gguf"}, 1, "it has a GGUF file, of llama.cpp"),
+    "mistyped name": ({"model_name_or_path": "mdel"}, 1, "the nearest there is model), and not found on"),
+    "no name": ({"model_name_or_path": ""}, 1, "--model_name_or_path: expected a model directory or the"),
+    "a dash": ({"learning_rate": "2e\u20135"}, 2, "got '2e\u20135'; write 2e-5"),
+    "a decimal comma": ({"learning_rate": "0,01"}, 2, "expected a number, such as 0.1 or 1e-5, got '0,01'"),
+    "thousands": ({"model_max_length": "4k"}, 2, "expected a whole number, got '4k'; write 4096 or 4000"),
+    "fsdp mistyped": ({"fsdp": "full_shrd"}, 1, "the nearest is full_shard"),
+    "fsdp_config of no file": ({"fsdp_config": "no.json"}, 1, "--fsdp_config: expected a JSON file or"),
+    "a link to no data": ({"data_path": "nodata"}, 1, "nodata is a link to gone.json, which is not there"),
+    "a directory of no data": ({"data_path": "empty"}, 1, "found nothing; name another directory"),
+    "a page of the web": ({"data_path": "page.json"}, 1, "a page of HTML or XML, and no data"),
+    "Python's quotes": ({"data_path": "python.json"}, 1, 'JSON has "double quotes"'),
+    "a file that was cut": ({"data_path": "cut.json"}, 1, "it was cut: copy or download it again"),
+    "records by split": ({"data_path": "splits.json"}, 1, "records in a field: write their list alone"),
+    "a URL": ({"data_path": "https://a.b/c.json"}, 1, "download it, and name the file"),
     "mistyped model": ({"model_name_or_path": "./modle"}, 1, "./modle is not a directory"),
     "hub model that is not there": ({"model_name_or_path": "a/b"}, 1, "no such directory"),
     "no model in the directory": ({"model_name_or_path": "empty"}, 1, "found no config.json"),
@@ -181,6 +214,17 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     (folder / "deep" / "config.json").write_bytes(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
     (folder / "none.json").write_text("[]")
     (folder / "b.yaml").write_text("lr: 1\n")
+    (folder / "link").symlink_to("gone")
+    (folder / "nodata").symlink_to("gone.json")
+    shutil.copytree(MODEL, folder / "above" / "model")
+    (folder / "gguf").mkdir()
+    (folder / "gguf" / "q4.gguf").write_bytes(b"GGUF")
+    text = DATA.read_text("utf-8")
+    for name, content in {
+        "page": "<!DOCTYPE html><html>", "python": "[{'conversations': []}]", "cut": text[: len(text) // 2],
+        "splits": json.dumps({"train": json.loads(text), "test": []}),
+    }.items():  # fmt: skip
+        (folder / f"{name}.json").write_text(content, "utf-8")
     for name, records in HOPELESS.items():
         (folder / f"{name}.json").write_text(json.dumps(records))
     record = [{"id": "1", "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "x"}]}]

@@ -207,3 +207,23 @@ def test_gpus_that_are_not_known(vicuna: str, capsys: pytest.CaptureFixture[str]
     assert "expected a name with one of GB200, B200" in capsys.readouterr().err
     assert plan.main(["--model", vicuna, "--gpu", "H100", "--device", "cpu"]) == 1
     assert "--gpu H100 is for --device cuda" in capsys.readouterr().err
+
+
+def test_a_file_of_flags(vicuna: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan of the run that the file begins, with training's length of rows; flags win."""
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "model_name_or_path: elsewhere\nlora: true\nlora_r: 16\nlora_target_modules: all-linear\nbf16: true\n"
+        "learning_rate: 1e-4\nseed: 7\n"
+    )
+    words = ["--lora", "--lora_r", "16", "--lora_target_modules", "all-linear", "--bf16"]
+    by_flags = planned(capsys, vicuna, *words, "--model_max_length", "512", "--memory", "40GiB")
+    assert planned(capsys, vicuna, "--config", str(file), "--memory", "40GiB") == by_flags
+    longer = planned(capsys, vicuna, "--config", str(file), "--memory", "40GiB", "--model_max_length", "4096")
+    assert longer != by_flags
+    file.write_text("lora_r: 16\n")
+    assert plan.main([vicuna, "--config", str(file)]) == 1
+    assert "--lora_r: expected with --lora True" in capsys.readouterr().err
+    file.write_text("lr: 1\n")
+    assert plan.main([vicuna, "--config", str(file)]) == 1
+    assert "unknown key 'lr'" in capsys.readouterr().err

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
 from fastsft.data import label_files as label_progress
 from fastsft.data.label_files import LabelProgress
+from fastsft.sources.data_files import DataFile, bytes_to_read
 
 
 class Clock:
@@ -65,3 +67,13 @@ def test_a_bar_on_a_terminal(clock: Clock) -> None:
     progress.close()
     assert "labelling:  50%" in stream.getvalue()
     assert "1,250 records/s" in stream.getvalue()
+
+
+def test_files_that_are_converted_have_no_known_size(tmp_path: Path) -> None:
+    """A Parquet file of 1 MB is 1.4 MB of JSON: the line would say 137 % and 0 s left."""
+    for name in ("a.jsonl", "b.json", "c.parquet", "d.json.gz", "e.csv", "f.txt"):
+        (tmp_path / name).write_bytes(b"12345")
+    names = {name: bytes_to_read([DataFile(str(tmp_path / name))]) for name in ("a.jsonl", "b.json", "f.txt")}
+    assert set(names.values()) == {5}
+    for name in ("c.parquet", "d.json.gz", "e.csv"):
+        assert bytes_to_read([DataFile(str(tmp_path / "a.jsonl")), DataFile(str(tmp_path / name))]) is None

@@ -10,7 +10,8 @@ ProtobufReader::ProtobufReader(std::string_view message, std::string_view where)
     : message_(message), where_(where) {}
 
 void ProtobufReader::fail(const char* what) const {
-  throw_invalid(where_, ": damaged protobuf message: ", what, " at byte ", at_);
+  throw_invalid(where_, ": damaged protobuf message: ", what, " at byte ", at_,
+                "; copy or download it again");
 }
 
 uint64_t ProtobufReader::parse_varint() {

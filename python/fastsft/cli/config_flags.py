@@ -17,7 +17,7 @@ _OTHERS = ("help", "config", "seed")  # flags of commands that mean something el
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add the flag."""
+    """Add the flag `--config FILE` to a parser."""
     parser.add_argument(
         "--config", metavar="FILE", help="YAML or JSON of a run, whose flags count here, too; flags win"
     )

@@ -21,7 +21,7 @@ from fastsft.inspection.inspection_text import summary_text
 from fastsft.runtime.new_files import NewFile, fresh_file
 from fastsft.runtime.output_files import check_output_file
 from fastsft.runtime.terminal import has_colour, terminal_width, visible
-from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.data_files import DataFile, bytes_to_read, data_files
 from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 
@@ -160,10 +160,7 @@ def _convert(files: list[DataFile], args: argparse.Namespace) -> _C.ConvertSumma
         try:
             with _fresh(args.out) as out:
                 inputs = [open_input(file, None, args.max_record_bytes, args.data_format) for file in files]
-                size = (
-                    None if any(f.is_stream for f in files) else sum(os.path.getsize(f.path) for f in files)
-                )
-                progress = LabelProgress(size, shown=True)
+                progress = LabelProgress(bytes_to_read(files), shown=True)
                 try:
                     summary = _C.convert_inputs(
                         inputs, args.format, _AS_ARRAY[args.out.suffix], _writer(out), write_bad, progress

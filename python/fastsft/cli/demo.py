@@ -56,8 +56,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"fastsft demo: training ended with status {status}; see above", file=sys.stderr)
         return 1
     show_replies(folder)
-    print(how_to_open(folder / "trained"))
-    print(f"Done in {time.perf_counter() - start:.0f} s.")
+    talk = f"fastsft chat {shlex.quote(str(folder / 'trained'))}"
+    print(f"Done in {time.perf_counter() - start:.0f} s. To talk to it: {talk}")
     return 0
 
 
@@ -168,18 +168,3 @@ def indented(label: str, reply: str) -> str:
         subsequent_indent=" " * 10,
         break_on_hyphens=False,
     )
-
-
-def how_to_open(directory: Path) -> str:
-    """Return text with the chat command, and with Python lines that open the model with transformers."""
-    return f"""
-To talk to it:
-
-  fastsft chat {shlex.quote(str(directory))}
-
-The trained model is a Hugging Face directory. To open it elsewhere:
-
-  from transformers import AutoModelForCausalLM, AutoTokenizer
-  model = AutoModelForCausalLM.from_pretrained("{directory}")
-  tokenizer = AutoTokenizer.from_pretrained("{directory}", use_fast=False)
-"""

@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     names = [name for name in [*OF_RUN, *OF_INSTALLATION] if name != "configuration"]
     parser.add_argument("--skip", default="", help=f"checks to leave out: {', '.join(names)}")
-    own, argv = parser.parse_known_args(with_flags(arguments, MODEL_NAMES[0], DATA_NAMES[0]))
+    own, argv = parser.parse_known_args(with_flags(arguments, MODEL_NAMES, DATA_NAMES))
     own.skip = [name.strip().replace("_", " ") for name in own.skip.split(",") if name.strip()]
     unknown = [name for name in own.skip if name not in names]
     if unknown:

@@ -99,7 +99,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page for a browser")
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto")
     add_against_arguments(parser)
-    words = with_flags(arguments, MODEL_NAMES[0], DATA_NAMES[0])
+    words = with_flags(arguments, MODEL_NAMES, DATA_NAMES)
     use_config(parser, words)
     args = parser.parse_args(words)
     check_against(parser, args)

@@ -18,12 +18,15 @@ def model_place(name: str, *, has_code: bool = False) -> Path:
     return model_directory(name, has_code=has_code, flag="model")
 
 
-def with_flags(arguments: Sequence[str], *flags: str) -> list[str]:
+def with_flags(arguments: Sequence[str], *flags: Sequence[str]) -> list[str]:
     """Return the arguments with `flags` in front of their first words, as in `fastsft inspect DIR FILE`.
 
-    A word is left alone if its flag is given, too, so that the parser refuses it.
+    flags: for each word, the spellings of its flag. A word whose flag is given, too, is left alone, so that
+    the parser refuses it.
     """
     words = list(takewhile(lambda word: not word.startswith("-"), arguments))[: len(flags)]
     given = {word.partition("=")[0] for word in arguments}
-    named = [[word] if flag in given else [flag, word] for flag, word in zip(flags, words, strict=False)]
+    named = [
+        [word] if given & {*names} else [names[0], word] for names, word in zip(flags, words, strict=False)
+    ]
     return [*chain(*named), *arguments[len(words) :]]

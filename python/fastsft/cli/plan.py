@@ -54,9 +54,7 @@ def plan_parser() -> argparse.ArgumentParser:
         help="model directory, its config.json or hub name",
     )  # fmt: skip
     add_config(parser)
-    parser.add_argument(
-        "--world_size", "--num_gpus", "--gpus", type=int, default=1, help="ranks that train together"
-    )
+    parser.add_argument("--world_size", "--gpus", type=int, default=1, help="ranks that train together")
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument(
         "--gpu",
@@ -122,7 +120,7 @@ def _add_lora_flags(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = plan_parser()
-    words = with_flags(sys.argv[1:] if arguments is None else arguments, MODEL_NAMES[0])
+    words = with_flags(sys.argv[1:] if arguments is None else arguments, MODEL_NAMES)
     from_file = use_config(parser, words, plan_values)
     args = parser.parse_args(words)
     args.given = fields_on_line(args) | from_file

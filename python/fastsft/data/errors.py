@@ -56,9 +56,9 @@ _ADVICE = {
     r"\.(tar|tgz)(\.\w+)?: not JSON at byte 0": "an archive: unpack it, and name its files",
     r"not JSON at byte 0: .*column 1: <": "a page of HTML or XML, and no data: fetch it again",
     r"not JSON at byte 0: expected a ": "JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read",
-    r"one record per line, got a ": "a record is a JSON object, as in docs/data_files.md",
+    r"one record per line, got ": "a record is a JSON object, as in docs/data_files.md",
     r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
-    r"expected the end of the file": "join several arrays into one, or write one record a line as .jsonl",
+    r"expected the end of the file": "leave out what follows, or write one record a line, as .jsonl",
     r"got the end of the file": "it was cut: copy or download it again",
     r"record 0: .* is \[[^\n]*no weight lies between": "records in a field: write their list alone",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from fastsft.ranks.rank0_first import relay
 from fastsft.runtime.launch import launch
 from fastsft.runtime.output_files import check_output_file, write_for_flag
 from fastsft.runtime.timeouts import note_progress
-from fastsft.sources.data_files import DataFile, data_files
+from fastsft.sources.data_files import DataFile, bytes_to_read, data_files
 from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 
 
@@ -148,7 +147,7 @@ def _label(
         )
         for file in files
     ]
-    total = None if any(file.is_stream for file in files) else sum(map(_size, files))
+    total = bytes_to_read(files)
     shown = options.show_progress and launch().rank == 0
     progress = LabelProgress(total, shown=shown)
     try:
@@ -165,10 +164,6 @@ def _check_streams(files: list[DataFile], writer: object) -> None:
             "standard input and pipes can be read once, by one rank; the others take the rows from the token "
             "cache: use --data_cache with a directory that all ranks share, or a file"
         )
-
-
-def _size(file: DataFile) -> int:
-    return os.path.getsize(file.path)
 
 
 _SILENT_SECONDS = 2.0  # shorter jobs print no progress

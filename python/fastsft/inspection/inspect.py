@@ -6,9 +6,8 @@ Labels are made by the same code as in training. Weights are not read.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.hub_models import tokenizer_directory
 from fastsft.runtime.interactive import short_in_cells
-from fastsft.sources.data_files import data_files
+from fastsft.runtime.near_names import nearest_text
+from fastsft.sources.data_files import bytes_to_read, data_files
 from fastsft.sources.json_lines import JsonArray, without_fills
 from fastsft.sources.readers import MAX_RECORD_BYTES, open_input
 from fastsft.tokenizer.json_tokenizer import NO_LIMIT, byte_tokenizer
@@ -99,6 +99,10 @@ def inspect(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
     )
     roles = role_map if isinstance(role_map, dict) else parse_role_map(role_map)
+    known = [field.name for field in fields(LabelSettings)]
+    if unknown := [name for name in settings if name not in known]:
+        near = nearest_text(unknown[0], known)
+        raise TypeError(f"inspect: unknown option {unknown[0]}; known: {', '.join(known)}{near}")
     setup = prepare(
         model, LabelSettings(**{"mask_policy": AUTO, "role_map": roles, **settings}), model_max_length, data
     )
@@ -235,7 +239,5 @@ def _inputs(
         records = map(without_fills, data) if is_from_datasets(data) else data
         return "records", [_C.DataInput("records", JsonArray(records).read, data_format=data_format)], None
     files = data_files(str(data))
-    is_stream = any(file.is_stream for file in files)
-    size = None if is_stream else sum(os.path.getsize(file.path) for file in files)
     inputs = [open_input(file, None, max_record_bytes, data_format) for file in files]
-    return str(data), inputs, size
+    return str(data), inputs, bytes_to_read(files)

@@ -150,7 +150,7 @@ def pickled_files(directory: Path) -> Iterator[Path]:
         raise no_weights(directory, files)
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise ValueError(f'{index}: expected an object with "weight_map": {{tensor: file}}')
+        raise ValueError(f'{index}: expected an object with "weight_map": {{tensor: file}}; copy it again')
     names = sorted(set(weight_map.values()))
     if len(names) > _MOST_FILES:
         raise ValueError(f"{index}: expected at most {_MOST_FILES} files of weights, got {len(names)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fastsft.runtime.near_names import nearest_path
@@ -34,6 +34,19 @@ class DataFile:
     def is_stream(self) -> bool:
         """True if the file can be read only once: standard input or a pipe."""
         return self.path == _STANDARD_INPUT or not os.path.isfile(self.path)
+
+
+def bytes_to_read(files: Iterable[DataFile]) -> int | None:
+    """Return how many bytes of JSON the files have, for progress; None if that is known only at their end.
+
+    It is unknown for streams, and for files that are unpacked or converted to JSON while they are read.
+    """
+    total = 0
+    for file in files:
+        if file.is_stream or data_suffix(file.path) not in (None, ".json", ".jsonl", ".ndjson"):
+            return None
+        total += os.path.getsize(file.path)
+    return total
 
 
 def data_files(spec: str, fetch: bool = True) -> list[DataFile]:

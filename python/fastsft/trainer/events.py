@@ -125,8 +125,17 @@ class Events:
         self._state, self._values = state, values
 
     def add(self, callback: object) -> None:
-        """Append a callback. If `callback` is a class, append a new instance of the class."""
-        self.callbacks.append(callback() if isinstance(callback, type) else callback)
+        """Append a callback. If `callback` is a class, append a new instance of the class.
+
+        TypeError for an object without a method for any event, such as a function.
+        """
+        made = callback() if isinstance(callback, type) else callback
+        if not any(name.startswith("on_") for name in dir(made)) and not hasattr(made, "on_step_end"):
+            raise TypeError(
+                f"callbacks: expected objects with methods such as on_step_end, got {made!r}; derive a "
+                "class from fastsft.callbacks.TrainerCallback"
+            )
+        self.callbacks.append(made)
 
     def pop(self, callback: object) -> object:
         """Remove and return `callback`, or its first instance if it is a class. Return None if not found.

@@ -25,7 +25,7 @@ _ANSWERED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _START_SECONDS = 2.0  # time until the process ends after a signal before the first step
 _SAVE_SECONDS = 3.0  # time for the step and a save until the process ends after a second Ctrl-C
 Handler = Callable[[int, FrameType | None], object] | int | None  # type of signal.signal's handlers
-TRAINING = "the step under way is ended and a checkpoint saved, then the run leaves"
+TRAINING = "the step under way is ended and a checkpoint saved, if all ranks answer; then the run leaves"
 SAVING = "the model is saved to the end, then the run leaves"
 
 

@@ -61,7 +61,7 @@ def wrong_number(word: str, kind: Callable[[str], float]) -> str:
 
 def _meant(word: str, kind: Callable[[str], float]) -> str:
     """Return the number that a word probably means; "" if that is unknown."""
-    plain = word.translate(_OTHER_MINUS).replace(" ", "").rstrip(",;")
+    plain = word.translate(_OTHER_MINUS).strip().rstrip(",;")
     if (found := _PERCENT.fullmatch(plain)) is not None:
         return f"{float(found[1]) / 100:g}" if kind is float else ""
     if (found := _THOUSANDS.fullmatch(plain)) is not None:
