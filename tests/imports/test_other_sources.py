@@ -209,6 +209,20 @@ def test_the_written_file_and_its_comments(
     assert "expected a .yaml or .yml file" in capsys.readouterr().err
 
 
+def test_a_value_with_line_breaks_stays_in_its_comment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, mark in enumerate(("\\n", "\\r", "\\x85", "\\u2028")):
+        name = f"a{number}.yaml"
+        Path(name).write_text(
+            f'{TRL}run_name: "x{mark}seed: 9 {mark}lora_x: 1"\ndataset_text: "{mark}y: 1"\n'
+        )
+        assert import_config.main([name]) == 1
+        values = load_yaml(Path(f"a{number}-fastsft.yaml").read_text())
+        assert values["run_name"].startswith("x") and not {"seed", "lora_x", "y"} & values.keys()
+
+
 def test_train_and_doctor_say_to_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
