@@ -5,6 +5,7 @@ The expected values are read off the sources of TRL 1.16, ms-swift 4.6 and the s
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,21 @@ def imported(path: Path, text: str, **options: Any) -> tuple[Draft, int | None]:
 
 def lost(draft: Draft) -> set[str]:
     return {row.key for row in draft.rows if row.fate is Fate.LOST}
+
+
+@pytest.mark.parametrize(("most", "is_lost"), [(2, True), (3, False), (1000, False)])
+def test_a_limit_that_no_data_set_reaches(most: int, is_lost: bool, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    info = {"a": {"file_name": "a.json"}, "b": {"file_name": "b.jsonl"}}
+    (tmp_path / "data" / "dataset_info.json").write_text(json.dumps(info))
+    (tmp_path / "data" / "a.json").write_text("[{}, {}]")
+    (tmp_path / "data" / "b.jsonl").write_text("{}\n{}\n\n{}\n")
+    text = f"stage: sft\nlora_target: all\ncutoff_len: 9\ndataset: a,b\nmax_samples: {most}"
+    draft, _ = imported(tmp_path / "a.yaml", text)
+    assert ("max_samples" in lost(draft)) is is_lost
+    (tmp_path / "data" / "a.json").unlink()
+    draft, _ = imported(tmp_path / "a.yaml", text)
+    assert "max_samples" in lost(draft)
 
 
 def test_trl(tmp_path: Path) -> None:
