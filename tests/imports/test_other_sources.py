@@ -5,6 +5,7 @@ The expected values are read off the sources of TRL 1.16, ms-swift 4.6 and the s
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,21 @@ def imported(path: Path, text: str, **options: Any) -> tuple[Draft, int | None]:
 
 def lost(draft: Draft) -> set[str]:
     return {row.key for row in draft.rows if row.fate is Fate.LOST}
+
+
+@pytest.mark.parametrize(("most", "is_lost"), [(2, True), (3, False), (1000, False)])
+def test_a_limit_that_no_data_set_reaches(most: int, is_lost: bool, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    info = {"a": {"file_name": "a.json"}, "b": {"file_name": "b.jsonl"}}
+    (tmp_path / "data" / "dataset_info.json").write_text(json.dumps(info))
+    (tmp_path / "data" / "a.json").write_text("[{}, {}]")
+    (tmp_path / "data" / "b.jsonl").write_text("{}\n{}\n\n{}\n")
+    text = f"stage: sft\nlora_target: all\ncutoff_len: 9\ndataset: a,b\nmax_samples: {most}"
+    draft, _ = imported(tmp_path / "a.yaml", text)
+    assert ("max_samples" in lost(draft)) is is_lost
+    (tmp_path / "data" / "a.json").unlink()
+    draft, _ = imported(tmp_path / "a.yaml", text)
+    assert "max_samples" in lost(draft)
 
 
 def test_trl(tmp_path: Path) -> None:
@@ -207,6 +223,20 @@ def test_the_written_file_and_its_comments(
     assert "mine.yaml exists and stays as it is" in capsys.readouterr().err
     assert import_config.main(["run.sh", "--output", "mine.json"]) == 2
     assert "expected a .yaml or .yml file" in capsys.readouterr().err
+
+
+def test_a_value_with_line_breaks_stays_in_its_comment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, mark in enumerate(("\\n", "\\r", "\\x85", "\\u2028")):
+        name = f"a{number}.yaml"
+        Path(name).write_text(
+            f'{TRL}run_name: "x{mark}seed: 9 {mark}lora_x: 1"\ndataset_text: "{mark}y: 1"\n'
+        )
+        assert import_config.main([name]) == 1
+        values = load_yaml(Path(f"a{number}-fastsft.yaml").read_text())
+        assert values["run_name"].startswith("x") and not {"seed", "lora_x", "y"} & values.keys()
 
 
 def test_train_and_doctor_say_to_import(

@@ -44,7 +44,8 @@ def use_config(
     fields = ({action.dest for action in training._actions} | values.keys()) - {*_OTHERS}
     for action in parser._actions:
         for name in {option.lstrip("-") for option in action.option_strings} & fields:
-            action.default = values.get(name, training.get_default(name))
+            given = values.get(name)
+            action.default = training.get_default(name) if given is None else given
             action.required = action.required and name not in values
     return frozenset(values)
 

@@ -79,8 +79,11 @@ def _steps(draft: Draft) -> None:
             draft.carry(key, values, "a share of all steps")
         else:
             draft.idle(key, "it is once, at the end")
+    for key in () if has_evaluation else ("eval_steps", "eval_strategy", "evaluation_strategy"):
+        if key in draft.left:
+            draft.idle(key, "there is no evaluation data")
     for field in ("save", "eval"):
-        if draft.is_on(f"{field}_steps"):
+        if draft.is_on(f"{field}_steps") and f"{field}_steps" in draft.left:
             steps = draft.given[f"{field}_steps"]
             draft.carry(f"{field}_steps", {f"{field}_strategy": "steps", f"{field}_steps": steps})
     for name in ("save_strategy", "eval_strategy", "evaluation_strategy"):

@@ -76,7 +76,7 @@ def _paths(draft: Draft, entry: Mapping[str, Any]) -> list[str]:
         return [f"{found}/{file}" for file in listed] or [found]
     if path in ("json", "csv", "parquet", "arrow") and files:
         return [str(file) for file in (files if isinstance(files, list) else [files])]
-    if "/" in path and not path.startswith((".", "/")) and "." not in path.rpartition("/")[2][-8:-1]:
+    if shared.is_hub_name(path):
         revision = f"@{entry['revision']}" if entry.get("revision") else ""
         return shared.hub_data(f"{path}{revision}", entry.get("name"), entry.get("split"), files)
     return [path]

@@ -27,7 +27,7 @@ class Row(NamedTuple):
     text: str
 
 
-OFF: tuple[object, ...] = (None, False, "", 0, [], {}, "none", "null", "no", "false", "False")
+OFF: tuple[object, ...] = (None, False, "", 0, 0.0, [], {}, "none", "null", "no", "false", "False")
 
 
 class Draft:
@@ -110,13 +110,14 @@ class Draft:
         A relative path is looked for in the working directory, then in the directory of the file and its
         parents, because trainers are started from the root of their repository.
         """
-        if Path(path).expanduser().is_absolute():
-            return path if Path(path).expanduser().exists() else None
-        above = [self.place, *list(self.place.absolute().parents)[:3]]
-        for base in (Path(), *above):
-            if (base / path).exists():
-                return str(base / path)
-        return None
+        place = Path(path).expanduser()
+        above = [] if place.is_absolute() else [self.place, *list(self.place.absolute().parents)[:3]]
+        try:
+            return next(
+                (str(base / place) for base in (Path(), *above) if path and (base / place).exists()), None
+            )
+        except (OSError, ValueError):  # no name of a file: too long, or with a null byte
+            return None
 
 
 def is_off(value: object) -> bool:

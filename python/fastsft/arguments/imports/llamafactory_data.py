@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fastsft.arguments.imports import shared
 from fastsft.arguments.imports.draft import Draft, is_off
-from fastsft.runtime.regular_files import read_json
+from fastsft.runtime.regular_files import read_json, read_text
 
 _INFO = "dataset_info.json"
 _COLUMNS = {"prompt": "instruction", "query": "input", "response": "output", "messages": "conversations"}
@@ -92,12 +93,34 @@ def _read(
         paths += found
         problems += [f"{name}: {text}" for text in [*problem, *_columns(entry, roles)]]
     values: dict[str, object] = {field: paths[0] if len(paths) == 1 else paths} if paths else {}
+    _check_most_records(draft, paths)
     if roles:
         values["role_map"] = ",".join(f"{name}={role}" for name, role in roles.items())
     if problems:
         draft.lose(key, "; ".join(problems), values)
     else:
         draft.carry(key, values)
+
+
+def _check_most_records(draft: Draft, paths: list[str]) -> None:
+    """Note that `max_samples` changes nothing if every data set is known to have no more records."""
+    most = draft.get("max_samples")
+    if "max_samples" not in draft.left or not isinstance(most, int):
+        return
+    numbers = [_num_records(Path(path)) for path in paths]
+    if numbers and max(numbers) <= most:
+        draft.idle("max_samples", f"the data sets have {', '.join(map(str, numbers))} records")
+
+
+def _num_records(path: Path) -> float:
+    """Return the number of records in a small local file of JSON; infinity for other files."""
+    try:
+        if path.suffix == ".jsonl":
+            return sum(1 for line in read_text(path).splitlines() if line.strip())
+        content = read_json(path) if path.suffix == ".json" else None
+    except (ValueError, OSError):
+        return math.inf
+    return len(content) if isinstance(content, list) else math.inf
 
 
 def _paths(entry: Mapping[str, Any], place: Path, draft: Draft) -> tuple[list[str], list[str]]:

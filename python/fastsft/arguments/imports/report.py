@@ -25,10 +25,16 @@ def report_lines(source: Source, draft: Draft) -> list[str]:
 
 
 def _line(row: Row) -> str:
+    """Return a row as text without line breaks, which would end a comment."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in _text(row)
+    )
+
+
+def _text(row: Row) -> str:
     if not row.key:
         return f"  {row.text}"
-    value = plain(row.value)
-    key = row.key if _is_nested(row.value) or "\n" in value else f"{row.key}: {value}"
+    key = row.key if _is_nested(row.value) else f"{row.key}: {plain(row.value)}"
     key = key if len(key) <= 2 * _KEY_WIDTH else f"{key[: 2 * _KEY_WIDTH - 3]}..."
     same = row.text in ("", key)
     return f"  {key}" if same else f"  {key.ljust(_KEY_WIDTH)} -> {row.text}"
@@ -49,7 +55,7 @@ def next_lines(path: Path, source: Source) -> list[str]:
 
 def yaml_text(origin: Path, path: Path, source: Source, draft: Draft) -> str:
     """Return the text of the new file."""
-    head = [f"From {origin.name} by fastsft import.", *next_lines(path, source), ""]
+    head = [f"From {origin.name!a} by fastsft import.", *next_lines(path, source), ""]
     comments = [f"# {line}".rstrip() for line in [*head, *report_lines(source, draft)]]
     place = own_names()
     values = [

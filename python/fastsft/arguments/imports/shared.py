@@ -137,6 +137,13 @@ def fsdp(draft: Draft) -> None:
         draft.idle(key, "it is in fsdp: units are decoder layers, saved files are whole, memory is planned")
 
 
+def is_hub_name(path: str) -> bool:
+    """True if a path is that of a data set of a hub, `owner/name`, by its form."""
+    owner, _, name = path.partition("/")
+    is_name = owner not in ("", ".", "..", "~") and name != "" and "/" not in name
+    return is_name and not name.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".gz", ".zst"))
+
+
 def hub_data(
     name: str, config: str | None = None, split: str | None = None, files: object = None
 ) -> list[str]:

@@ -141,7 +141,7 @@ def _path(draft: Draft, given: str) -> tuple[list[str], list[str]]:
     if (found := draft.found(name)) is not None:
         return [found], problems
     name, _, subsets = name.partition(":")
-    if name.endswith((".json", ".jsonl", ".csv", ".parquet")):
+    if not shared.is_hub_name(name):
         return [name], problems
     if hub.lower() != "hf" and not draft.is_on("use_hf"):
         problems.append(f"{name} is a name of ModelScope: see that the hub has it")

@@ -96,7 +96,9 @@ def _data(draft: Draft) -> None:
     elif name is not None:
         config = draft.get("dataset_config")
         _named(draft, str(name), None if config is None else str(config), split)
-        if evaluates and draft.found(str(name)) is None:
+        if evaluates and draft.found(str(name)) is not None:
+            draft.differ(f"eval_strategy: name the files of the split {test} as eval_data_path")
+        elif evaluates:
             draft.default(
                 "eval_data_path",
                 shared.hub_data(str(name), str(config) if config else None, test)[0],
