@@ -209,8 +209,7 @@ class Classifier:
             follows_end = span[0] > 0 and learned[span[0] - 1]
             if follows_end:
                 return Kind.END_MARK
-            is_whole = self._is_reply(span)
-            return Kind.OTHER if is_whole else Kind.PROMPT_LEARNED
+            return Kind.REPLY if self._is_reply(span) else Kind.PROMPT_LEARNED
         ends = span[1] == len(learned) or not learned[span[1]]
         starts = span[0] == 0 or not learned[span[0] - 1]
         if starts and ends:
