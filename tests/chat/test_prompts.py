@@ -14,11 +14,12 @@ from transformers import AutoTokenizer
 from fastsft import _C
 from fastsft.cli.chat import Talk
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.chat.ollama.export import ollama_template
+from fastsft.data.chat.ollama.go_execution import render_go
+from fastsft.data.chat.ollama.requests import request
 from fastsft.data.chat.prompts import Prompts
 from fastsft.data.chat.template_check import probe_record
-from fastsft.data.chat.template_saving import ollama_template
 from fastsft.tokenizer import Tokenizer
-from go_template import render_go
 from published_models import CHATML, MODELS, write_published, write_tokenizer
 
 # As SmolLM3's: what begins a reply is in the block, and so learned.
@@ -88,7 +89,7 @@ def test_ollamas_prompts(source: str, tmp_path: Path) -> None:
     made = ollama_template(Tokenizer.from_pretrained(model))
     for count in (1, 3, 5):
         wanted = theirs.apply_chat_template(TALK[:count], add_generation_prompt=True, tokenize=False)
-        assert render_go(made.text, "", TALK[:count]) == wanted
+        assert render_go(made.text, request(TALK[:count])) == wanted
 
 
 class Speaker:

@@ -11,8 +11,8 @@ import pytest
 import fastsft
 from family_models import write_family
 from fastsft.cli import main as cli
+from fastsft.data.chat.ollama.export import ollama_template
 from fastsft.data.chat.prompts import Prompts
-from fastsft.data.chat.template_saving import ollama_template
 from fastsft.tokenizer.files import BASE_NAME
 from fastsft.train import train
 from golden_text import human_gpt

@@ -1,28 +1,24 @@
-"""`fastsft convert`, `fastsft merge` and `fastsft export`: write a trained model in another form."""
+"""`fastsft convert` and `fastsft merge`: write a trained model as a new model directory."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft import _C
+from fastsft.arguments.parsing.wrong_values import dtype_name
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.places import model_place
 from fastsft.cli.trust import add_trust
-from fastsft.data.chat.template_saving import OllamaTemplate, ollama_template
 from fastsft.lora.merge import merge_adapter
 from fastsft.model.conversion import Converted, convert_model
 from fastsft.planning.devices import size_text
-from fastsft.runtime.output_files import check_output_file, replace_file
 from fastsft.runtime.terminal import visible
-from fastsft.tokenizer.tokenizer import Tokenizer
 
 _CONVERT = "`fastsft convert IN OUT`: a model directory or a checkpoint as a new model directory."
 _MERGE = "`fastsft merge ADAPTER OUT`: a LoRA adapter and its base model as one model directory."
-_EXPORT = "`fastsft export ollama DIR`: a Modelfile with which Ollama serves a trained model."
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -109,62 +105,9 @@ def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:
-    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help=dtype_help)
+    parser.add_argument(
+        "--dtype", type=dtype_name, choices=["bfloat16", "float16", "float32"], help=dtype_help
+    )
     parser.add_argument(
         "--max_shard_size", default="5GB", help="largest weight file; default %(default)s, in decimal units"
     )
-
-
-def export(arguments: Sequence[str]) -> int:
-    """Run `fastsft export`; return an exit status as `main` does."""
-    args = _parse_export(arguments)
-    try:
-        given, args.directory = Path(args.directory), model_place(args.directory)
-        folder = args.directory if given.expanduser() == args.directory else Path()  # not the hub's cache
-        out = folder / "Modelfile" if args.output is None else args.output
-        if not (args.directory / "config.json").is_file():
-            raise ValueError(
-                f"{args.directory}: expected a model directory, found no config.json"
-                f"{_way_out(args.directory)}"
-            )
-        check_output_file(out, "--output")
-        if os.path.lexists(out) and not args.overwrite:
-            raise ValueError(f"{out} exists; choose another --output, or give --overwrite to replace it")
-        template = ollama_template(Tokenizer.from_pretrained(args.directory))
-        replace_file(out, modelfile(template, os.path.abspath(args.directory)))
-    except (ValueError, RuntimeError, OSError, _C.FileError) as error:
-        print_error("export", error)
-        return 1
-    for note in template.notes:
-        print_line(visible(note))
-    print_line(visible(f"written: {out}; ollama create NAME -f {out}"))
-    return 0
-
-
-def _way_out(directory: Path) -> str:
-    if not (directory / "adapter_config.json").is_file():
-        return ""
-    return "; it has a LoRA adapter: fastsft merge makes a model of it and its base, which can be exported"
-
-
-def modelfile(template: OllamaTemplate, directory: str) -> str:
-    """Return the text of a Modelfile. ValueError if the format cannot express the path or the stop text."""
-    for text in (directory, template.stop):
-        if '"' in text or "\n" in text:
-            raise ValueError(f"a Modelfile cannot hold {text!r}: it has a quotation mark or a line break")
-    return f'FROM {directory}\nTEMPLATE """{template.text}"""\nPARAMETER stop "{template.stop}"\n'
-
-
-def _parse_export(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = CommandParser(
-        prog="fastsft export",
-        description=_EXPORT,
-        epilog="The template writes what the model read before each reply in training.",
-    )
-    parser.add_argument("format", choices=["ollama"])
-    parser.add_argument("directory", metavar="DIR", help="a trained model directory, or a hub name")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="default: DIR/Modelfile, or here for a hub model"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace FILE where it exists")
-    return parser.parse_args(arguments)

@@ -10,12 +10,14 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.arguments.parsing.options import DATA_NAMES, MODEL_NAMES, parse_bool
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.cli.config_flags import add_config, use_config
 from fastsft.cli.inspect_against import add_against_arguments, check_against, compared, show
+from fastsft.cli.places import with_flags
 from fastsft.data.chat.labelling import LEARNED, LabelSettings, parse_role_map
 from fastsft.inspection.against.comparison_page import comparison_page
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 from fastsft.inspection.inspection_text import inspection_text
-from fastsft.runtime.output_files import write_for_flag
+from fastsft.runtime.output_files import check_output_file, write_for_flag
 from fastsft.runtime.terminal import has_colour, terminal_width, visible
 from fastsft.sources.data_files import data_files
 from fastsft.sources.readers import MAX_RECORD_BYTES
@@ -29,9 +31,13 @@ def main(arguments: Sequence[str]) -> int:
     """
     args = parse(arguments)
     try:
+        if args.n < 0:
+            raise ValueError(f"-n: expected 0 or more, got {args.n}")
         seed = 0 if args.random and args.seed is None else args.seed
         whole = args.against is not None
         choice = _C.SurveyChoice(count=args.n, seed=seed, id=args.record, only=args.only, whole=whole)
+        if args.html:
+            check_output_file(args.html, "--html")
         data_files(args.data)
         setup = setup_from(args, args.data)
         if whole:
@@ -93,7 +99,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page for a browser")
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto")
     add_against_arguments(parser)
-    args = parser.parse_args(arguments)
+    words = with_flags(arguments, MODEL_NAMES[0], DATA_NAMES[0])
+    use_config(parser, words)
+    args = parser.parse_args(words)
     check_against(parser, args)
     if args.first and args.seed is not None:
         parser.error("--first and --seed contradict each other")
@@ -151,6 +159,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
     parser.add_argument("--overlong", choices=["truncate", "split"], default="truncate")
     parser.add_argument("--boundary_tokens", choices=["merge", "split"], default="merge")
     add_format_argument(parser)
+    add_config(parser)
     parser.add_argument(
         "--max_record_bytes",
         type=int,

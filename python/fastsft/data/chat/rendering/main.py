@@ -57,6 +57,8 @@ def _answer(programs: Programs, request: str | list[Any] | dict[str, Any], secon
             return {"endings": programs.plain.endings()}
         if isinstance(request, str):
             return {"trait": programs.plain.trait(request)}
+        if isinstance(request, dict) and "plain" in request:
+            return {"text": programs.plain.plain_text(**request["plain"])}
         *chat, variables = request["prompt"] if isinstance(request, dict) else request
         program = programs.of(variables)
         return program.render_prompt(*chat) if isinstance(request, dict) else program.render(*chat)

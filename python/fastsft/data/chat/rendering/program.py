@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 import secrets
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 from jinja2 import Template, nodes
-from jinja2.exceptions import SecurityError, TemplateSyntaxError
+from jinja2.exceptions import TemplateSyntaxError
 
 from fastsft.data.chat.rendering.conversation import THOUGHTS, Chat, Message, read_chat, texts_of
+from fastsft.data.chat.rendering.generated import generated
 from fastsft.data.chat.rendering.known_forms import KnownForms
 from fastsft.data.chat.rendering.marked_values import Unforeseen
 from fastsft.data.chat.rendering.marks import Marks, Piece, Trace, cut_pieces, place_contents, variants
@@ -29,10 +29,9 @@ from fastsft.data.chat.rendering.reply_spans import (
     loses_call,
     split_blocks,
 )
-from fastsft.data.chat.rendering.sandbox import Fatal, Refused, Sandbox, TimeLimit
+from fastsft.data.chat.rendering.sandbox import Fatal, Refused, Sandbox
 from fastsft.data.chat.rendering.watched import Watched
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_PIECES = 1 << 17
 
 
@@ -95,33 +94,27 @@ class Program:
         a generation prompt, the end token that the template leaves out is added (`Ends.after`). Refused if
         the template raises an exception or writes too much.
         """
+        tools = chat.tools or self._probe_tools
+        values = {"messages": chat.messages, "add_generation_prompt": prompt, "tools": tools}
         limit = (1 << 20) + 16 * chat.size
-        parts, size = [], 0
-        try:
-            for part in (template or self._template).generate(
-                messages=chat.messages, add_generation_prompt=prompt, documents=None,
-                tools=chat.tools or self._probe_tools, **self._tokens, **self._variables,
-            ):  # fmt: skip
-                size += len(part)
-                if size > limit:
-                    raise Refused(f"the chat template writes more than {limit} characters")
-                parts.append(part)
-        except SecurityError as error:
-            raise Fatal(f"the chat template asks for what the sandbox forbids: {error}") from None
-        except TimeLimit:
-            raise
-        except MemoryError:
-            raise Refused("the chat template needs too much memory") from None
-        except RecursionError:
-            raise Refused("the chat template calls itself without end") from None
-        except Refused:
-            raise
-        except Exception as error:
-            raise Refused(f"the chat template refuses the conversation: {_told(error)}") from None
-        text = "".join(parts)
-        if not text.isascii() and _SURROGATE.search(text):
-            raise Refused("the chat template writes a lone surrogate, which is no text")
+        text = generated(template or self._template, {**values, **self._tokens, **self._variables}, limit)
         return text if prompt else text + self._ends.after(chat.messages)
+
+    def plain_text(
+        self, messages: list[Any], tools: Any, prompt: bool, marks_dates: bool, variables: dict[str, Any]
+    ) -> str:
+        """Return the text that `apply_chat_template` writes for messages, which are given as they are.
+
+        marks_dates: write dates as in `Sandbox`. variables: further values that the template sees.
+        """
+        values = {"messages": messages, "add_generation_prompt": prompt, "tools": tools or self._probe_tools}
+        self._environment.marks_dates = marks_dates
+        try:
+            text = generated(self._template, {**values, **self._tokens, **variables}, 1 << 20)
+        finally:
+            self._environment.marks_dates = False
+        begin, end = self._blocks
+        return text.replace(begin, "").replace(end, "")
 
     def render(self, system: str | None, messages: list[Message], tools: str) -> dict[str, Any]:
         """Return the rendered conversation as pieces [text, is_data, is_learned], with further facts.
@@ -350,9 +343,3 @@ def _answer(
 
 def _need_rows(replies: Found) -> bool:
     return any(isinstance(reply, Fault) and reply.needs_row for reply in replies.values())
-
-
-def _told(error: Exception) -> str:
-    """Return the error's message, at most 300 characters, with control characters escaped."""
-    text = str(error)[:300]
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,87 @@
+"""`fastsft export ollama` and `fastsft export gguf`: write a trained model for other programs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastsft import _C
+from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.cli.places import model_place
+from fastsft.data.chat.ollama.export import OllamaTemplate, ollama_template
+from fastsft.model.not_a_model import no_config
+from fastsft.runtime.output_files import check_output_file, replace_file
+from fastsft.runtime.terminal import visible
+from fastsft.tokenizer.tokenizer import Tokenizer
+
+_EXPORT = (
+    "`fastsft export ollama DIR`: a Modelfile with which Ollama serves a trained model. "
+    "`fastsft export gguf DIR`: the model in one file, by llama.cpp's own converter."
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `fastsft export`; return 0 if the file was written, 1 if not, 2 for wrong usage."""
+    args = _parse(arguments)
+    try:
+        given, args.directory = Path(args.directory), model_place(args.directory)
+        folder = args.directory if given.expanduser() == args.directory else Path()  # not the hub's cache
+        out = folder / "Modelfile" if args.output is None else args.output
+        _check_places(args.directory, out, args.overwrite)
+        lines = _ollama(args, out)
+    except (ValueError, RuntimeError, OSError, _C.FileError) as error:
+        print_error("export", error)
+        return 1
+    for line in lines:
+        print_line(visible(line))
+    return 0
+
+
+def _check_places(directory: Path, out: Path, overwrites: bool) -> None:
+    if not (directory / "config.json").is_file():
+        raise no_config(directory)
+    check_output_file(out, "--output")
+    if os.path.lexists(out) and not overwrites:
+        raise ValueError(f"{out} exists; choose another --output, or give --overwrite to replace it")
+
+
+def _ollama(args: argparse.Namespace, out: Path) -> list[str]:
+    """Write a Modelfile; return lines about it."""
+    weights = args.directory if args.gguf is None else args.gguf
+    if args.gguf is not None and not args.gguf.is_file():
+        raise ValueError(f"--gguf: {args.gguf}: no such file; fastsft export gguf writes one")
+    template = ollama_template(Tokenizer.from_pretrained(args.directory))
+    replace_file(out, modelfile(template, os.path.abspath(weights)))
+    return [*template.notes, f"written: {out}; ollama create NAME -f {out}"]
+
+
+def modelfile(template: OllamaTemplate, weights: str) -> str:
+    """Return the text of a Modelfile. ValueError if the format cannot express the path or the stop text.
+
+    weights: the absolute path of the model directory or of a GGUF file.
+    """
+    for text in (weights, *template.stops):
+        if '"' in text or not text.isprintable():
+            raise ValueError(f"a Modelfile cannot hold {text!r}: it has a quotation mark or does not print")
+    stops = "".join(f'PARAMETER stop "{stop}"\n' for stop in template.stops)
+    return f'FROM {weights}\nTEMPLATE """{template.text}"""\n{stops}'
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser(
+        prog="fastsft export",
+        description=_EXPORT,
+        epilog="The Modelfile's template writes what the model read before each reply in training.",
+    )
+    parser.add_argument("format", choices=["ollama"])
+    parser.add_argument("directory", metavar="DIR", help="a trained model directory, or a hub name")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="default: DIR/Modelfile, or here for a hub model"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE where it exists")
+    parser.add_argument(
+        "--gguf", type=Path, metavar="FILE", help="ollama: take the weights from this file, not from DIR"
+    )
+    return parser.parse_args(arguments)
