@@ -252,6 +252,16 @@ def test_a_record_that_one_leaves_out(model: Path, tmp_path: Path, monkeypatch: 
     assert list(seen.counts()) == [Kind.DROPPED] and seen.records[0].their_reason == "as I like"
 
 
+def test_a_reply_that_a_mark_leaves_out(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked = [dict(message) for message in CONVERSATIONS["two"][0]]
+    marked[3]["train"] = False
+    change = "learned[len(ids) - 5 : len(ids) - 1] = [True] * 4"
+    seen = against(model, tmp_path, monkeypatch, change, {"messages": marked}, template="chatml")
+    assert [(each.kind, each.text) for each in seen.records[0].differences] == [
+        (Kind.REPLY, "Tock.<|im_end|>")
+    ]
+
+
 def test_rows_of_single_replies_are_joined(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ def compared(folder: Path, name: str, against: str, python: str) -> Comparison:
     model = folder / name
     if not model.exists():
         write_model(model, name)
-        _end_as_published(model / "chat_template.jinja")
+        _end_as_published(model / "chat_template.jinja", name)
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps(record) + "\n" for record in records()), "utf-8")
     settings = LabelSettings(mask_policy="spans", template="model")
@@ -76,10 +76,10 @@ def compared(folder: Path, name: str, against: str, python: str) -> Comparison:
     return compare(setup, "data", seen, Against(against, given, python, 300.0))
 
 
-def _end_as_published(path: Path) -> None:
+def _end_as_published(path: Path, name: str) -> None:
     """TRL knows templates by their whole text, and Qwen2.5's ends with a line break."""
-    text = path.read_text("utf-8")
-    path.write_text(text if text.endswith("\n") else text + "\n", "utf-8")
+    if name == "qwen2.5":
+        path.write_text(path.read_text("utf-8").rstrip("\n") + "\n", "utf-8")
 
 
 def rows(pythons: dict[str, str], known: dict[str, str]) -> Iterator[str]:

@@ -181,8 +181,11 @@ class Classifier:
             return Kind.CUT
         if place.is_in_thoughts(span) or _TAG.search(text):
             return Kind.THOUGHTS
-        if any(self._is_same_text(cell, other) for other in (before, after)):
+        others = [self._text(each) for each in (before, after) if each and self._is_alone(cell, each)]
+        if text in others:
             return Kind.TOKENS
+        if text.strip() in [each.strip() for each in others]:
+            return Kind.WHITE_SPACE
         is_both = cell.is_ours_learned is not None and cell.is_theirs_learned is not None
         return self._of_labels(cell, span, text) if is_both else self._of_text(cell, place, span, text)
 
@@ -193,15 +196,11 @@ class Classifier:
             return cell.theirs[0] == len(theirs.ids)
         return cell.is_ours_learned is None and ours.is_cut and cell.ours[0] == len(ours.ids)
 
-    def _is_same_text(self, cell: Cell, other: Cell | None) -> bool:
-        """True if one row has the text of `cell` and the other row has it in other tokens."""
-        if other is None or (cell.is_ours_learned is None) == (other.is_ours_learned is None):
-            return False
-        if None not in (cell.is_ours_learned, cell.is_theirs_learned):
-            return False
-        if None not in (other.is_ours_learned, other.is_theirs_learned):
-            return False
-        return self._text(cell) == self._text(other)
+    def _is_alone(self, cell: Cell, other: Cell) -> bool:
+        """True if one of the cells is in our row alone and the other one in theirs."""
+        is_ours = [each.is_theirs_learned is None for each in (cell, other)]
+        is_theirs = [each.is_ours_learned is None for each in (cell, other)]
+        return sorted(is_ours) == sorted(is_theirs) == [False, True]
 
     def _of_labels(self, cell: Cell, span: tuple[int, int], text: str) -> Kind:
         """Return the kind of tokens that are in both rows and are learned in one."""
@@ -210,8 +209,7 @@ class Classifier:
             follows_end = span[0] > 0 and learned[span[0] - 1]
             if follows_end:
                 return Kind.END_MARK
-            is_whole = self._is_reply(span)
-            return Kind.OTHER if is_whole else Kind.PROMPT_LEARNED
+            return Kind.REPLY if self._is_reply(span) else Kind.PROMPT_LEARNED
         ends = span[1] == len(learned) or not learned[span[1]]
         starts = span[0] == 0 or not learned[span[0] - 1]
         if starts and ends:

@@ -32,7 +32,11 @@ _WHY = {
         "white space that one of the two does not write",
     ),
     Kind.PROMPT_LEARNED: ("the model reads it in the prompt and never generates it", "", ""),
-    Kind.REPLY: ("", "a reply from which nothing is learned there", ""),
+    Kind.REPLY: (
+        "a reply from which nothing is learned here: a mark of the record or a flag says so",
+        "a reply from which nothing is learned there",
+        "",
+    ),
     Kind.TOKENS: ("the same text", "the same text", "the same text"),
     Kind.CUT: ("beyond the other's limit", "beyond the other's limit", "beyond the other's limit"),
     Kind.OTHER: ("", "", ""),

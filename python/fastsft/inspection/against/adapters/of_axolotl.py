@@ -25,7 +25,8 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
     config = DictDefault({name: value for name, value in settings.items() if name not in of_data})
     config["chat_template"] = settings["chat_template"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(request["model"])
-    strategy = load(tokenizer, config, {**of_data, "type": "chat_template"})
+    marks = {"message_field_training": "train"}
+    strategy = load(tokenizer, config, {**marks, **of_data, "type": "chat_template"})
     yield {"versions": {name: version(name) for name in ("axolotl", "transformers")}, "settings": settings}
     for number, record in enumerate(records):
         try:

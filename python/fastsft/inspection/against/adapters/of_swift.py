@@ -48,7 +48,9 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
-    made = {name: value for name, value in message.items() if name != "reasoning_content"}
+    """Return a message with its thoughts in the text, and its train mark as `loss`."""
+    names = {"train": "loss"}
+    made = {names.get(name, name): value for name, value in message.items() if name != "reasoning_content"}
     if message.get("reasoning_content"):
         made["content"] = THOUGHTS.format(message["reasoning_content"]) + (message.get("content") or "")
     return made
