@@ -34,6 +34,9 @@ def main() -> int:
         _install_torch(environment, torch)
         wheels.append(_build_cores(environment, "OFF" if options.cpu_only else "ON"))
         faults += _faults_of_links(environment)
+        # cuobjdump, which not every toolkit has, comes with torch.
+        tools = environment.glob("lib/python*/site-packages/triton/backends/nvidia/bin")
+        os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *map(str, tools)])
     wheel = merge_wheels(wheels, options.out)
     faults += check_wheel(wheel)
     print(*faults, f"{wheel}: {wheel.stat().st_size / 2**20:.1f} MB, {len(faults)} faults", sep="\n")
