@@ -164,12 +164,12 @@ def runnable(case: Case, names: Sequence[str]) -> tuple[dict[str, Sides], dict[s
     return sides, problems
 
 
-def measure(case: Case, lengths: Sequence[int], where: torch.device) -> dict[str, Any]:
+def measure(case: Case, lengths: Sequence[int], where: torch.device, rounds: int) -> dict[str, Any]:
     sides, problems = runnable(case, ["ours"] if where.type == "cpu" else list(SIDES))
     flop = 2.0 * sum(length * length for length in lengths) * case.heads[0] * case.heads[2]
     row: dict[str, Any] = {}
     for index, (direction, factor) in enumerate((("forward", 1.0), ("backward", 2.5))):
-        seconds = alternate({name: pair[index] for name, pair in sides.items()}, where)
+        seconds = alternate({name: pair[index] for name, pair in sides.items()}, where, rounds=rounds)
         for name, value in seconds.items():
             row[f"{name}_{direction}_us"] = value * 1e6
             row[f"{name}_{direction}_tflops"] = factor * flop / value / 1e12
@@ -193,7 +193,7 @@ def main() -> None:
                 "conversations": len(lengths),
                 "longest": max(lengths),
             }
-            rows.append({**about, **measure(case, lengths, where)})
+            rows.append({**about, **measure(case, lengths, where, rounds=1 if args.smoke else 5)})
             show(rows[-1])
             settings = {"dtype": "bfloat16", "tokens": tokens}
             write("attention_smoke" if args.smoke else "attention", rows, settings, args.results)

@@ -114,7 +114,7 @@ def main() -> None:
                 print(f"out of time before {name} at {tokens} tokens")
                 break
             if args.smoke:
-                n, k = n // 256, k // 256
+                n, k = (max(16, size // 256 // 16 * 16) for size in (n, k))
             head = name.endswith("head")
             count = torch.ops.fastsft.plan_logits(tokens, n)[0] if head else tokens
             for product in products(name, count, (n, k), where):

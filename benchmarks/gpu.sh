@@ -12,6 +12,7 @@
 # A step that does not fit into the seconds, or is cut off by them, is left out; the last line says how to go on. PYTHON is the interpreter
 # that has torch (default: python3). Nothing is downloaded. Records go to benchmarks/results/. Where OUT names a
 # folder, it gets gpu.log, and after every step results.tgz: records, logs, timelines.
+# SMALL=WORD: a rehearsal, by tests/fake_device. All sizes are small, and of the tests run those in files with WORD in their name.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,6 +28,11 @@ export PYTHONPATH="python:benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERE
 export PATH="$PATH:/usr/local/cuda/bin"
 touch -d "1 second ago" "$work/started"
 failed=() left_out=() step=""
+small_step=() smoke=() heads="(32, 32, 128), (32, 8, 128), (28, 4, 128), (16, 2, 128), (4, 1, 256)"
+if [[ -n "${SMALL:-}" ]]; then
+  small_step=(--model tiny --longest 64 --rows 6 --micro_batch_tokens 128 --repeats 1 --steps 1)
+  smoke=(--smoke cuda) heads="(2, 2, 16), (2, 1, 16)"
+fi
 device_gib="$("$python" -c 'import torch; print(torch.cuda.get_device_properties(0).total_memory >> 30)' 2>/dev/null || echo 0)"
 
 # What limits the clock during each row: power, heat, or nothing.
@@ -51,6 +57,7 @@ leave_out() {
 run() {
   local name="$1" limit="$2" left=$((budget - SECONDS)) log="$work/$1.log" status
   shift 2
+  [[ -z "${SMALL:-}" ]] || limit=$left  # its device is slow
   if ((left < 30 || left < limit && left < 60)); then
     leave_out "$name"
     return
@@ -70,7 +77,7 @@ run() {
 # One process a file: a kernel that breaks the device's context ends the tests of its file only. Files without
 # tests for a GPU are not collected, they may import what this machine lacks.
 pytest=("$python" -m pytest -q --tb=short --maxfail=20 -p no:cacheprovider)
-cuda_tests() { grep -rlE --include='test_*.py' 'mark\.cuda|device: OpDevice' "$1" | sort; }
+cuda_tests() { grep -rlE --include='test_*.py' 'mark\.cuda|device: OpDevice' "$1" | grep -E "${SMALL:-.}" | sort; }
 suite() {
   local file
   run suite_test_kernel_listing 300 "${pytest[@]}" tests/ops/test_kernel_listing.py
@@ -83,7 +90,8 @@ suite() {
 bench() {
   local name="$1"
   shift
-  run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device "${DEVICE:-cuda:0}" --warm_up 1 "$@"
+  run "$name" 200 "$python" benchmarks/bench_step.py --out "benchmarks/results/$name.json" --device cuda:0 --warm_up 1 "$@" \
+    "${small_step[@]}"
 }
 
 # narrow RECOMPUTE TOKENS SETTING: 7B at 10 bytes a parameter, with one step's kernels. SETTING: options of bench_step.py
@@ -91,7 +99,7 @@ bench() {
 narrow() {
   local name="step_7b_W1_narrow_$1_$2_${3// --/_}"
   # shellcheck disable=SC2086  # words of the setting
-  bench "$name" --model "${MODEL:-vicuna-7b}" --workload W1 --recompute "$1" --micro_batch_tokens "$2" "${ten_bytes[@]}" --rows 16 \
+  bench "$name" --model vicuna-7b --workload W1 --recompute "$1" --micro_batch_tokens "$2" "${ten_bytes[@]}" --rows 16 \
     --repeats 2 --steps 2 --top_kernels 25 --attention_kernel $3
 }
 
@@ -136,9 +144,10 @@ one_step() {
     device) run device 60 "$python" -c 'import torch, fastsft._C as c; print(torch.__version__, torch.cuda.get_device_name(), c.with_cuda); assert c.with_cuda' ;;
     numbers)
       run attention_kernels 90 "$python" -c 'import torch
+from fastsft import _C  # registers the ops
 from fastsft.model.attention_kernel import Heads, faster_kernel
 print("cuDNN", torch.backends.cudnn.version(), "(equal times: flash2 ran twice)")
-for heads in (Heads(32, 32, 128), Heads(32, 8, 128), Heads(28, 4, 128), Heads(16, 2, 128), Heads(4, 1, 256)): print(heads, faster_kernel(heads, torch.bfloat16, torch.device("cuda:0")))'
+for heads in ('"$heads"'): print(heads, faster_kernel(Heads(*heads), torch.bfloat16, torch.device("cuda:0")))'
       run engine_numbers 150 "$python" -m pytest -q --tb=short -p no:cacheprovider -m cuda tests/train/test_engine_cuda.py \
         -k "fp32_curve or gradients or wait"
       ;;
@@ -169,14 +178,14 @@ for heads in (Heads(32, 32, 128), Heads(32, 8, 128), Heads(28, 4, 128), Heads(16
       too_large peers_7b || compare peers_7b 540 --model vicuna-7b --workload W2 --peers fastchat --rows 32 --micro_batch 2 --steps 4 \
         --warm_up 1 --pairs 1 --recompute gate_up
       ;;
-    gemm) run gemm 90 "$python" benchmarks/bench_gemm.py --seconds 60 ;;
-    attention) run attention 100 "$python" benchmarks/bench_attention.py --seconds 80 ;;
+    gemm) run gemm 90 "$python" benchmarks/bench_gemm.py --seconds 60 "${smoke[@]}" ;;
+    attention) run attention 100 "$python" benchmarks/bench_attention.py --seconds 80 "${smoke[@]}" ;;
     ops_suite)
       mapfile -t files < <(cuda_tests tests/ops)
       run ops_suite 120 "${pytest[@]}" -m cuda "${files[@]}"
       ;;
     recorded) run recorded 60 "${pytest[@]}" -m cuda tests/train/test_engine_cuda.py -k test_recorded_run_of_fastchat --maxfail=1 ;;
-    ops) run ops 120 "$python" benchmarks/bench_ops.py --seconds 90 ;;
+    ops) run ops 120 "$python" benchmarks/bench_ops.py --seconds 90 "${smoke[@]}" ;;
     sanitizer)
       if command -v compute-sanitizer >/dev/null; then
         run sanitizer 540 bash benchmarks/sanitize.sh

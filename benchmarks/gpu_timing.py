@@ -30,17 +30,21 @@ Work = Callable[[], None]
 
 def parser(description: str) -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=description)
-    result.add_argument("--smoke", action="store_true", help="small sizes on the CPU: does it run at all?")
+    result.add_argument(
+        "--smoke", nargs="?", choices=["cpu", "cuda"], const="cpu",
+        help="small sizes, on the CPU: does it run at all?",
+    )  # fmt: skip
     result.add_argument("--seconds", type=float, default=480, help="stop adding cases after this time")
     result.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON record")
     return result
 
 
-def device(smoke: bool) -> torch.device:
-    """cuda, or cpu for a smoke run; without a GPU anything else is refused."""
-    if not smoke and not torch.cuda.is_available():
+def device(smoke: str | None) -> torch.device:
+    """cuda, or the device of a smoke run; without a GPU anything but the CPU is refused."""
+    name = smoke or "cuda"
+    if name == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU; --smoke runs small sizes on the CPU")
-    return torch.device("cpu" if smoke else "cuda")
+    return torch.device(name)
 
 
 def alternate(

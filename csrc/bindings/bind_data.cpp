@@ -214,7 +214,10 @@ void bind_surveyed(py::module_& module) {
                                }
                                return messages;
                              })
-      .def_readonly("explanation", &SurveyedRecord::explanation);
+      .def_readonly("explanation", &SurveyedRecord::explanation)
+      .def_readonly("rows", &SurveyedRecord::rows)
+      .def_property_readonly("json",
+                             [](const SurveyedRecord& self) { return py::bytes(self.json); });
 }
 
 }  // namespace
@@ -222,13 +225,13 @@ void bind_surveyed(py::module_& module) {
 void bind_data_survey(py::module_& module) {
   py::class_<SurveyChoice>(module, "SurveyChoice")
       .def(py::init([](int64_t count, std::optional<uint64_t> seed, std::optional<std::string> id,
-                       std::optional<std::string> only) {
-             SurveyChoice choice{count, seed, std::move(id), std::move(only)};
+                       std::optional<std::string> only, bool whole) {
+             SurveyChoice choice{count, seed, std::move(id), std::move(only), whole};
              choice.check();
              return choice;
            }),
            py::kw_only(), py::arg("count") = 5, py::arg("seed") = py::none(),
-           py::arg("id") = py::none(), py::arg("only") = py::none());
+           py::arg("id") = py::none(), py::arg("only") = py::none(), py::arg("whole") = false);
   bind_surveyed(module);
   py::class_<Survey>(module, "Survey")
       .def_property_readonly("report", [](const Survey& self) { return self.summary.report; })

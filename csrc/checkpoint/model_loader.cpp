@@ -81,7 +81,7 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
       shape.begin(), shape.end(), slot.shape.begin(), slot.shape.end(),
       [](uint64_t got, int64_t expected) { return got == static_cast<uint64_t>(expected); });
   require(fits, where, ": ", name, ": expected shape ", shape_text(slot.shape), ", got ",
-          shape_text(shape), "; config.json does not describe these weights");
+          shape_text(shape), "; config.json does not describe these weights: copy or download both again");
   require(is_readable_weight(dtype), where, ": ", name, ": expected F32, F16, BF16 or F64, got ",
           dtype_name(dtype), "; quantized weights cannot be trained");
   require(seen_.insert(name).second, where, ": ", name, " is in two files");
@@ -113,7 +113,8 @@ std::vector<std::string> ModelLoader::finish(const std::string& where) const {
   std::string problems;
   if (!missing.empty()) problems += "; tensors missing: " + listed(missing);
   if (!unknown.empty()) problems += "; tensors that the model does not have: " + listed(unknown);
-  require(problems.empty(), where, ": the weights do not belong to this config.json", problems);
+  require(problems.empty(), where, ": the weights do not belong to this config.json", problems,
+          "; copy or download both again");
   return {ignored_.begin(), ignored_.end()};
 }
 

@@ -56,6 +56,10 @@ class LabelWork : public InputWork<LabelledChunk> {
 
 void LabelledChunk::parse_and_label(const Labeller& labeller) {
   parse();
+  label(labeller);
+}
+
+void LabelledChunk::label(const Labeller& labeller) {
   labeller.split(records);
   if (!labeller.is_concurrent()) {
     labelled = labeller.label(records);

@@ -26,6 +26,8 @@ struct LabelledChunk : InputChunk {
   std::string bad_records;               // --report_bad lines
 
   void parse_and_label(const Labeller& labeller);
+  // Labels the parsed records; those that become several rows are replaced by their pieces.
+  void label(const Labeller& labeller);
 };
 
 // A data set that was tokenized and labelled in memory.

@@ -2,30 +2,55 @@
 
 #include <algorithm>
 
+#include "chat/conversation_json.h"
 #include "core/error.h"
 
 namespace fastsft {
 namespace {
 
-class SurveyWork : public InputWork<LabelledChunk> {
+// A chunk with its records as they were before they became several rows, if whole records are
+// chosen.
+struct SurveyChunk : LabelledChunk {
+  std::vector<Conversation> whole;
+};
+
+void explain_whole(const Labeller& labeller, SurveyedRecord& record) {
+  std::vector<Conversation> pieces = {record.conversation};
+  labeller.split(pieces);
+  if (!labeller.is_concurrent()) labeller.label(pieces);  // divides further
+  for (const Conversation& piece : pieces) record.rows.push_back(explain(labeller, piece));
+  record.json =
+      conversation_json(record.conversation, RoleNames(true, labeller.options().role_map));
+}
+
+class SurveyWork : public InputWork<SurveyChunk> {
  public:
   SurveyWork(std::vector<DataInput> inputs, const Labeller& labeller, const SurveyChoice& choice,
              const PollProgress& poll)
-      : InputWork(std::move(inputs), poll), choice_(choice), labeller_(labeller) {}
+      : InputWork(std::move(inputs), poll),
+        choice_(choice),
+        is_whole_(choice.whole),
+        labeller_(labeller) {}
 
   Survey finish() {
     survey_.summary.report.set_formats(walk_.formats(labeller_));
     survey_.num_matching = choice_.num_matching();
     survey_.chosen = choice_.take();
     for (SurveyedRecord& record : survey_.chosen) {
-      record.explanation = explain(labeller_, record.conversation);
+      if (is_whole_) {
+        explain_whole(labeller_, record);
+      } else {
+        record.explanation = explain(labeller_, record.conversation);
+      }
     }
     return std::move(survey_);
   }
 
  private:
-  void process(LabelledChunk& chunk) override {
-    chunk.parse_and_label(labeller_);
+  void process(SurveyChunk& chunk) override {
+    chunk.parse();
+    if (is_whole_) chunk.whole = chunk.records;
+    chunk.label(labeller_);
     for (size_t i = 0; i < chunk.records.size(); ++i) {
       if (chunk.labelled[i].faults.empty()) continue;
       chunk.bad_records.clear();  // a survey does not write these lines
@@ -34,7 +59,7 @@ class SurveyWork : public InputWork<LabelledChunk> {
     }
   }
 
-  void consume(LabelledChunk& chunk) override {
+  void consume(SurveyChunk& chunk) override {
     for (size_t i = 0; i < chunk.records.size(); ++i) {
       const LabelledRecord& labelled = chunk.labelled[i];
       const int64_t copies = chunk.input->share.copies(chunk.records[i].number);
@@ -43,7 +68,24 @@ class SurveyWork : public InputWork<LabelledChunk> {
       } else if (copies > 0) {
         add_fault(labelled.faults.front());
       }
-      if (copies > 0) choice_.show(chunk.input->name, labelled, chunk.records[i]);
+      if (copies > 0 && !is_whole_) {
+        choice_.show(chunk.input->name, {&labelled, 1}, chunk.records[i]);
+      }
+    }
+    show_whole(chunk);
+  }
+
+  // A record's rows follow each other.
+  void show_whole(SurveyChunk& chunk) {
+    size_t begin = 0;
+    for (Conversation& record : chunk.whole) {
+      size_t end = begin;
+      while (end < chunk.records.size() && chunk.records[end].number == record.number) ++end;
+      const std::span<const LabelledRecord> rows(chunk.labelled.data() + begin, end - begin);
+      if (chunk.input->share.copies(record.number) > 0) {
+        choice_.show(chunk.input->name, rows, record);
+      }
+      begin = end;
     }
   }
 
@@ -63,6 +105,7 @@ class SurveyWork : public InputWork<LabelledChunk> {
 
   Survey survey_;
   RecordChoice choice_;
+  bool is_whole_;
   const Labeller& labeller_;
 };
 
@@ -112,12 +155,14 @@ void SurveyChoice::check() const {
   throw_invalid("only: got \"", *only, "\", expected one of ", known);
 }
 
-void RecordChoice::show(const std::string& file, const LabelledRecord& labelled,
+void RecordChoice::show(const std::string& file, std::span<const LabelledRecord> rows,
                         Conversation& conversation) {
   const int64_t place = num_shown_++;
-  const bool is_wanted = !choice_.id || labelled.name == *choice_.id ||
-                         std::to_string(conversation.number) == *choice_.id;
-  if (!is_wanted || (choice_.only && !is_named(labelled, *choice_.only))) return;
+  const auto any = [&](const auto& is_wanted) { return std::ranges::any_of(rows, is_wanted); };
+  const bool is_wanted = !choice_.id || std::to_string(conversation.number) == *choice_.id ||
+                         any([&](const LabelledRecord& row) { return row.name == *choice_.id; });
+  if (!is_wanted) return;
+  if (choice_.only && !any([&](const auto& row) { return is_named(row, *choice_.only); })) return;
   ++num_matching_;
   const auto number = static_cast<uint64_t>(place);
   const uint64_t key = choice_.seed ? mix(number + mix(*choice_.seed)) : number;
@@ -134,7 +179,7 @@ std::vector<SurveyedRecord> RecordChoice::take() {
   std::sort(all.begin(), all.end(), [](const Held& a, const Held& b) { return a.place < b.place; });
   std::vector<SurveyedRecord> records;
   for (Held& held : all) {
-    records.push_back({std::move(held.file), std::move(held.conversation), {}});
+    records.push_back({std::move(held.file), std::move(held.conversation), {}, {}, {}});
   }
   return records;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct SurveyChoice {
   // Name of an outcome or remark: an action on the record or on a part (such as "dropped"), a
   // remark, or "stopped".
   std::optional<std::string> only;
+  // Choose whole records: a record that becomes several rows counts once.
+  bool whole = false;
 
   // Throws std::invalid_argument for a negative count, or if `only` is no known name.
   void check() const;
@@ -29,6 +32,9 @@ struct SurveyedRecord {
   std::string file;
   Conversation conversation;
   Explanation explanation;
+  // For `whole`: all rows of the record, and the record itself (conversation_json.h).
+  std::vector<Explanation> rows;
+  std::string json;
 };
 
 // Maps a token count to a row count.
@@ -55,7 +61,9 @@ class RecordChoice {
  public:
   explicit RecordChoice(const SurveyChoice& choice) : choice_(choice) {}
 
-  void show(const std::string& file, const LabelledRecord& labelled, Conversation& conversation);
+  // `rows`: the record's rows.
+  void show(const std::string& file, std::span<const LabelledRecord> rows,
+            Conversation& conversation);
 
   int64_t num_matching() const { return num_matching_; }
   // Moves the chosen records out, in the order in which they were shown.

@@ -14,6 +14,8 @@
 namespace fastsft {
 namespace {
 
+constexpr const char* kAgain = ": copy or download it again";
+
 std::optional<uint64_t> checked_numel(const std::vector<uint64_t>& shape) {
   uint64_t product = 1;
   for (uint64_t size : shape) {
@@ -24,13 +26,14 @@ std::optional<uint64_t> checked_numel(const std::vector<uint64_t>& shape) {
 
 uint64_t header_length(std::span<const std::byte> file, const std::string& where) {
   require(file.size() >= 8, where, ": expected at least 8 bytes, got ", file.size(),
-          "; this is not a safetensors file, or it was cut");
+          "; this is not a safetensors file, or it was cut", kAgain);
   uint64_t length;
   std::memcpy(&length, file.data(), sizeof length);
   require(length <= kMaxSafetensorsHeader, where, ": the header claims ", length,
-          " bytes; at most ", kMaxSafetensorsHeader, " are allowed");
+          " bytes; at most ", kMaxSafetensorsHeader,
+          " are allowed; this is not a safetensors file", kAgain);
   require(length <= file.size() - 8, where, ": the header claims ", length, " bytes, the file has ",
-          file.size(), "; it was cut, or is not a safetensors file");
+          file.size(), "; it was cut, or is not a safetensors file", kAgain);
   return length;
 }
 
@@ -74,7 +77,7 @@ void check_ranges(const std::vector<TensorEntry>& tensors, uint64_t data_size,
     position = tensor.end;
   }
   require(position == data_size, where, ": the tensors end at byte ", position, ", the data at ",
-          data_size, position > data_size ? "; the file was cut" : "; bytes are left over");
+          data_size, position > data_size ? "; the file was cut" : "; bytes are left over", kAgain);
 }
 
 }  // namespace

@@ -1407,6 +1407,7 @@ class SurveyChoice:
         seed: typing.SupportsInt | typing.SupportsIndex | None = None,
         id: str | None = None,
         only: str | None = None,
+        whole: bool = False,
     ) -> None: ...
 
 class SurveyedRecord:
@@ -1419,11 +1420,15 @@ class SurveyedRecord:
     @property
     def id(self) -> bytes: ...
     @property
+    def json(self) -> bytes: ...
+    @property
     def line(self) -> int: ...
     @property
     def messages(self) -> list[tuple[bytes, bytes]]: ...
     @property
     def number(self) -> int: ...
+    @property
+    def rows(self) -> list[Explanation]: ...
 
 class Survey:
     @property

@@ -95,17 +95,25 @@ def test_required_fields_may_stand_in_the_file_alone(tmp_path):
             "a.yaml",
             r"unknown key 'learnig_rate'; the nearest known flag is --learning_rate",
         ),
-        ("seed: many", "a.yaml", "seed: invalid literal for int"),
+        ("seed: many", "a.yaml", "seed: expected a whole number, got 'many'"),
         ("seed: 1.5", "a.yaml", r"seed: expected int, got float 1\.5"),
         ("bf16: 3", "a.yaml", "bf16: expected bool, got int 3"),
-        ("bf16: maybe", "a.yaml", "Truthy value expected"),
+        ("bf16: maybe", "a.yaml", "expected True or False"),
         ("seed: null", "a.yaml", "seed: expected int, got nothing"),
         ("lr_scheduler_type: cosin", "a.yaml", "lr_scheduler_type: expected one of linear, cosine"),
         ("max_steps: [1]", "a.yaml", "max_steps: expected int, got a list"),
         ("template_date: [1]", "a.yaml", r"template_date: expected str or none, got a list \[1\]"),
         ("template_date: true", "a.yaml", "template_date: expected str or none, got bool True"),
+        ("seed: 1\nrun_name: a\nseed: 2", "a.yaml", "seed is there twice, in lines 1 and 3"),
+        ("seed: 1\n\tlora: true", "a.yaml", r"line 2, `lora: true`: .* indents with spaces"),
+        ("seed = 1", "a.yaml", "as in `learning_rate: 1e-5`, got str"),
+        ("seed: 1\nlora = true", "a.yaml", r"line 2, `lora = true`: .* with a space after the colon"),
+        ("run_name: a: b", "a.yaml", "line 1, `run_name: a: b`: .* quote a value with a colon"),
+        ("bf16: {on: 1}", "a.yaml", "bf16: expected bool, got an object .* flags are not nested"),
+        ("model_max_length: 4k", "a.yaml", "expected a whole number, got '4k'; write 4096 or 4000"),
+        ("save_dtype: bf16", "a.yaml", "float32, bfloat16, got 'bf16'; the nearest is bfloat16"),
         ("seed: 1\nrun_name: 2026-13-01", "a.yaml", "is not YAML: month must be in"),
-        ("save_total_limit: x.5", "a.yaml", "invalid literal"),
+        ("save_total_limit: x.5", "a.yaml", "expected a whole number"),
         ("save_total_limit: [1]", "a.yaml", "save_total_limit: expected int or none, got a list"),
         ("data_path: [a.json, 1]", "a.yaml", r"data_path: expected str, got a list \['a\.json', 1\]"),
         ("data_path: ['a,b.json']", "a.yaml", "data_path: expected str, got a list"),
@@ -113,7 +121,7 @@ def test_required_fields_may_stand_in_the_file_alone(tmp_path):
         ("output_dir: [a, b]", "a.yaml", "output_dir: expected str or none, got a list"),
         ("seed: 1\nse-ed: 2", "a.yaml", "unknown key 'se-ed'"),
         ("max_steps: 1\nmax-steps: 2", "a.yaml", "is there twice"),
-        ("- a", "a.yaml", "expected names of flags with values, got a list"),
+        ("- a", "a.yaml", "expected names of flags with values, as in .*, got a list"),
         ("a: [", "a.yaml", "is not YAML"),
         ("{", "a.json", "not JSON: "),
         ("seed: 1", "a.txt", r"expected a \.yaml, \.yml or \.json file"),
@@ -165,8 +173,8 @@ def test_the_text_counts_where_a_word_is_wanted(tmp_path, word):
     text = f"run_name: {word}\noutput_dir: {word}\n"
     args = parse(written(tmp_path, text))[2]
     assert (args.run_name, args.output_dir) == (word, word)
-    assert parse(written(tmp_path, f"run_name: {word}\nrun_name: x{word}\n"))[2].run_name == f"x{word}"
     assert parse(written(tmp_path, f"<<: {{run_name: {word}}}\n"))[2].run_name == word
+    assert parse(written(tmp_path, f"<<: {{run_name: a}}\nrun_name: {word}\n"))[2].run_name == word
 
 
 def test_values_that_yaml_makes_of_words(tmp_path):

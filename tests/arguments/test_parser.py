@@ -222,5 +222,5 @@ def test_a_mistake_is_one_line(capsys):
     with pytest.raises(SystemExit) as left:
         DataclassParser(TrainingArguments, prog="train.py").parse_args_into_dataclasses(["--seed", "x"])
     assert left.value.code == 2
-    line = "train.py: error: argument --seed: invalid int value: 'x'; train.py --help all lists all flags\n"
+    line = "train.py: error: --seed: expected a whole number, got 'x'; train.py --help all lists all flags\n"
     assert capsys.readouterr().err == line

@@ -126,4 +126,4 @@ def test_each_step_with_peers_unpacks_them_apart_from_the_results(tmp_path: Path
 def test_without_a_gpu_the_real_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_timing.torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match="torch sees no GPU"):
-        gpu_timing.device(smoke=False)
+        gpu_timing.device(smoke=None)

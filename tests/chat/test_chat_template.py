@@ -229,7 +229,7 @@ def test_generation_blocks() -> None:
     )
     seen = explain(template(source), human_gpt("Hi", "Ho", "He", "Ha"))
     assert learned(seen) == "U:Hi\nA:[Ho<|im_end|>]\nU:He\nA:[Ha<|im_end|>]\n"
-    last = explain(template(source), human_gpt("Hi", "Ho", "He", "Ha"), train_turns="last")
+    last = explain(template(source), human_gpt("Hi", "Ho", "He", "Ha"), learn="last")
     assert learned(last) == "U:Hi\nA:Ho<|im_end|>\nU:He\nA:[Ha<|im_end|>]\n"
 
 
@@ -269,7 +269,7 @@ def test_rewritten_replies_fail_closed() -> None:
     assert whole.outcome == "excluded" and not whole.tokens
     reason = whole.findings[0].reason
     assert "rewritten" in reason and reason.index("<think>x") < reason.index("becomes")
-    seen = explain(template(THINKING), thoughts, train_turns="last")
+    seen = explain(template(THINKING), thoughts, learn="last")
     assert learned(seen).endswith("Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\n"
                                   "[<think>y</think>Ha<|im_end|>]\n")  # fmt: skip
 

@@ -64,7 +64,7 @@ def test_train_becomes_the_training_program(monkeypatch: pytest.MonkeyPatch) -> 
     assert command == [path, "-P", "-m", "fastsft.train", "--seed", "1", "--data", "a b.json"]
     words = [sys.executable, "-m", "fastsft", "train", "--seed", "x"]
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
-    assert done.returncode == 2 and "argument --seed: invalid int value: 'x'" in done.stderr
+    assert done.returncode == 2 and "--seed: expected a whole number, got 'x'" in done.stderr
     assert done.stderr.startswith("python -m fastsft.train: error: ") and len(done.stderr.splitlines()) == 1
 
 

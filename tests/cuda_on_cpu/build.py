@@ -106,7 +106,8 @@ def all_units(kind: str, changes: dict[str, str]) -> Iterator[Unit]:
     headers = translated_headers(text)
     own = [*HERE.rglob("*.h"), *CUBLAS_LT.glob("*.h")]
     inputs = digest_of([*(CSRC / "ops").rglob("*.h"), *(CSRC / "core").rglob("*.h"), *own])
-    cpp = digest_of([*(CSRC / "ops").rglob("*.cpp"), *(CSRC / "core").rglob("*.cpp")])
+    data = [*(CSRC / "data").glob("attention_ranges.*")]
+    cpp = digest_of([*(CSRC / "ops").rglob("*.cpp"), *(CSRC / "core").rglob("*.cpp"), *data])
     include = ("-I", str(HERE / "shim"), "-I", str(HERE), "-I", str(HERE.parent), "-I", str(CSRC))
     yield Unit("glue.cpp", glue(text), (*COMMON, "-O0", "-g0", *torch_flags(), *include), inputs + cpp)
     inputs += headers.name
@@ -161,6 +162,7 @@ def glue(text: dict[str, str]) -> str:
         "ops/gemm/tuned_gemms.cpp",
         "ops/schema.cpp",
         "ops/dynamic_levels.cpp",
+        "data/attention_ranges.cpp",
     ]
     core = ["core/trace.cpp"]
     included = "".join(f'#include "{name}"\n' for name in [*schemas, *others, *core])

@@ -25,6 +25,7 @@ WHEELS = TORCH.parent / "nvidia"
 FLAGS = ("-std=c++20", "-g1", "-fPIC", "-fvisibility=hidden", "-Wall", "-I", str(HERE), "-I", str(TESTS))
 LINK_TORCH = (f"-L{TORCH / 'lib'}", f"-Wl,-rpath,{TORCH / 'lib'}")
 KINDS = ("plain", "trace")
+HEADERS = ("cuda_runtime_api.h", "cublasLt.h", "nccl.h", "cudnn.h")
 
 
 def missing() -> str | None:
@@ -33,19 +34,20 @@ def missing() -> str | None:
         return "fastsft is built without CUDA"
     if reason := emulation.missing():
         return reason
-    absent = [name for name in ("cuda_runtime_api.h", "cublasLt.h", "nccl.h") if not header_folder(name)]
+    absent = [name for name in HEADERS if not header_folder(name)]
     return f"no {', '.join(absent)}" if absent else None
 
 
 @cache
 def header_folder(name: str) -> Path | None:
     """Return the folder of a header of NVIDIA's, of the wheels that torch brings or of a toolkit."""
-    roots = (WHEELS / "cu13" / "include", WHEELS / "nccl" / "include", Path("/usr/local/cuda/include"))
+    wheels = (WHEELS / name / "include" for name in ("cu13", "nccl", "cudnn"))
+    roots = (*wheels, Path("/usr/local/cuda/include"), Path("/usr/include"))
     return next((root for root in roots if (root / name).exists()), None)
 
 
 def nvidia_flags() -> tuple[str, ...]:
-    folders = dict.fromkeys(header_folder(name) for name in ("cuda_runtime_api.h", "cublasLt.h", "nccl.h"))
+    folders = dict.fromkeys(header_folder(name) for name in HEADERS)
     return tuple(flag for folder in folders for flag in ("-isystem", str(folder)))
 
 
@@ -68,17 +70,23 @@ def folder(kind: str) -> Path:
 
 
 def device_units() -> Iterator[Unit]:
-    headers = [*HERE.rglob("*.h"), *(TESTS / "cublas_lt").glob("*.h")]
-    for source in sorted([*(HERE / "device").glob("*.cpp"), *(HERE / "nccl").glob("*.cpp")]):
+    for source in sorted(path for folder in ("device", "nccl") for path in (HERE / folder).glob("*.cpp")):
         if source.name != "libcuda.cpp":
-            yield unit(source, ("-O1", *nvidia_flags()), headers)
-    for source in sorted((TESTS / "cublas_lt").glob("*.cpp")):
-        yield unit(source, ("-O3", *nvidia_flags()), headers)
+            yield unit(source, ("-O1", *nvidia_flags()), headers_of(source.parent))
+    for folder in (HERE / "cudnn", TESTS / "cublas_lt"):
+        for source in sorted(folder.glob("*.cpp")):
+            yield unit(source, ("-O3", *nvidia_flags()), headers_of(folder))
 
 
 def op_units() -> Iterator[Unit]:
     for source in sorted((HERE / "aten").glob("*.cpp")):
-        yield unit(source, ("-O1", "-g0", *torch_flags(), *nvidia_flags()), [*HERE.rglob("*.h")])
+        yield unit(source, ("-O1", "-g0", *torch_flags(), *nvidia_flags()), headers_of(source.parent))
+
+
+def headers_of(folder: Path) -> list[Path]:
+    """The headers that a source in `folder` may include."""
+    shared = (HERE / "device", TESTS / "cublas_lt")
+    return sorted({path for each in (folder, *shared) for path in each.glob("*.h")})
 
 
 def kernel_units(kind: str) -> Iterator[Unit]:
@@ -98,7 +106,7 @@ def fiber_headers() -> list[Path]:
 
 
 def unit(source: Path, flags: tuple[str, ...], headers: list[Path]) -> Unit:
-    if source.parent.name in ("device", "nccl"):
+    if source.parent.name in ("device", "nccl", "cudnn"):
         flags = (*flags, "-I", str(source.parent))
     return Unit(source.name, source.read_text(), (*FLAGS, *flags), digest_of(headers))
 

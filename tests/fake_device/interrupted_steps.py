@@ -38,8 +38,10 @@ def play(model: Path, options: dict[str, Any], every: int) -> dict[str, Any]:
     """Train whole steps, then steps that are broken off, then a whole one; return all results."""
     played = {"whole": results_of(make_engine(model, **options))}
     begin_step(make_engine(model, **options))  # nobody takes the result
+    take_free_memory()
     if WORLD_SIZE > 1:
         played["refused model"] = refused_model(model, options)
+        take_free_memory()
     return {**played, "broken off": broken_off(model, options, every)}
 
 
@@ -67,10 +69,27 @@ def broken_off(model: Path, options: dict[str, Any], every: int) -> dict[str, An
             (result,) = engine.take_results(all=True)
             return {"loss": result.loss, "collectives": number}
         except _C.CollectiveError:
-            continue
+            pass
         finally:
             DEVICE.fake_device_refuse_collective(0)
+            del engine
+            take_free_memory()
     raise AssertionError("not reached")
+
+
+def take_free_memory() -> None:
+    """Write over all memory that engines have given back: whoever still uses it races with that."""
+    stream = torch.cuda.current_stream().cuda_stream
+    sizes = [
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if segment["stream"] == stream and block["state"] == "inactive"
+    ]
+    for_a_moment = [
+        torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes
+    ]  # filled, see begin_rank
+    del for_a_moment
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE SKIPPED
 
-SKIPPED: a JSON list of places that were left out already. Prints lines of JSON: {"place": ...} before a place
-is left out, and {"place": ..., "noticed": [...]} after it. A failing device ends the program.
+SKIPPED: a JSON list of places that are not left out; null: only print {"places": [...]}. Prints lines of
+JSON: {"place": ...} before a place is left out, and {"place": ..., "noticed": [...]} after it. A failing
+device ends the program.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ def main() -> None:
         return result
 
     expected = played("")
-    for place in places_of_all_ranks():
-        if place in skipped:
-            continue
+    places = places_of_all_ranks()
+    if skipped is None:
+        tell(places=places)
+    for place in [] if skipped is None else sorted(set(places) - set(skipped)):
         tell(place=place)
         races = DEVICE.fake_device_races()
         try:

@@ -16,7 +16,7 @@ FILES = (
     "ops/test_linear_cross_entropy_cuda.py", "ops/test_nf4.py", "ops/test_optimizer_ops_cuda.py",
     "ops/test_rms_norm_cuda.py", "train/test_engine_cuda.py", "weight_sync/test_nccl.py",
 )  # fmt: skip
-ELSEWHERE = {"ops/test_cudnn_attention_cuda.py"}  # cuDNN's own arithmetic
+ELSEWHERE = {"ops/test_cudnn_attention_cuda.py"}  # large shapes; small ones are in test_cudnn.py
 
 
 @pytest.mark.parametrize("file", FILES)

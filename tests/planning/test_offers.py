@@ -23,6 +23,7 @@ KINDS = (
     "--micro_batch_tokens",
     "--bf16",
     "--grad_dtype",
+    "--optim adamw_8bit",
     "offload",
     LORA,
     "--model_max_length",
@@ -96,6 +97,14 @@ def test_order_is_that_of_the_cost(capsys: pytest.CaptureFixture[str]) -> None:
         assert places == sorted(places) and places.count(KINDS.index("ranks")) <= 1, message
         seen.update(places)
     assert len(seen) >= 6
+
+
+def test_moments_of_eight_bits_before_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    """8.03e9 weights of 4 bytes, gradients of 2 and moments of 2.03 fit into 80 GB."""
+    words = ["--model", str(CONFIGS / "llama-3.1-8b.json"), "--bf16", "--gpu", "H100"]
+    (first, gib), (second, _), *_ = offers(refusal(words, capsys))
+    assert first == "--grad_dtype bfloat16 --optim adamw_8bit" and "offload" in second
+    assert 8.03 * 8.03e9 / 2**30 < gib < 8.03 * 8.03e9 / 2**30 + 10
 
 
 def test_a_seven_billion_on_a_4090(capsys: pytest.CaptureFixture[str]) -> None:

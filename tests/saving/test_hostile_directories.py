@@ -428,7 +428,7 @@ def test_a_hostile_record_of_the_end_counts_as_none(
     finished_run.record_end(trainer._run, saved)
     path = output / finished_run.RECORD_NAME
     given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
-    assert finished_run.finished_output(*given) is not None
+    assert finished_run.finished_output(finished_run.AskedRun(*given)) is not None
     record = json.loads(path.read_text())
     path.unlink()
     if isinstance(kind, int):
@@ -442,11 +442,11 @@ def test_a_hostile_record_of_the_end_counts_as_none(
     else:
         path.write_text(RECORDS[kind])
     capsys.readouterr()
-    assert finished_run.finished_output(*given) is None
+    assert finished_run.finished_output(finished_run.AskedRun(*given)) is None
     assert "counts as not finished" in capsys.readouterr().out
     finished_run.forget_end(output)
     finished_run.record_end(trainer._run, saved)
-    assert finished_run.finished_output(*given) is not None
+    assert finished_run.finished_output(finished_run.AskedRun(*given)) is not None
 
 
 def test_a_run_without_its_tokenizer_is_not_finished(model: Path, output: Path) -> None:
@@ -457,9 +457,9 @@ def test_a_run_without_its_tokenizer_is_not_finished(model: Path, output: Path) 
     given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
     for name in ("tokenizer_config.json", "generation_config.json", "config.json", "model.safetensors"):
         (output / name).rename(output / "away")
-        assert finished_run.finished_output(*given) is None, name
+        assert finished_run.finished_output(finished_run.AskedRun(*given)) is None, name
         (output / "away").rename(output / name)
-        assert finished_run.finished_output(*given) is not None, name
+        assert finished_run.finished_output(finished_run.AskedRun(*given)) is not None, name
 
 
 def test_a_run_that_stopped_early_is_finished_for_its_evaluation_data_alone(
@@ -471,13 +471,13 @@ def test_a_run_that_stopped_early_is_finished_for_its_evaluation_data_alone(
     saving.trainer_save_model_safe(trainer)
     finished_run.record_end(trainer._run, saved)
     given = (trainer.model, trainer.args, trainer.tokenizer, trainer.train_dataset)
-    assert finished_run.finished_output(*given, Conversations()) is not None
+    assert finished_run.finished_output(finished_run.AskedRun(*given, Conversations())) is not None
     other = Conversations()
     other.native.append(other.native.ids(0), other.native.learned(0))
     for evaluated in (other, object(), None):
-        assert finished_run.finished_output(*given, evaluated) is None
+        assert finished_run.finished_output(finished_run.AskedRun(*given, evaluated)) is None
     for name, value in {"eval_delay": 1, "eval_on_start": True, "per_device_eval_batch_size": 1}.items():
         before = getattr(trainer.args, name)
         setattr(trainer.args, name, value)
-        assert finished_run.finished_output(*given, Conversations()) is None, name
+        assert finished_run.finished_output(finished_run.AskedRun(*given, Conversations())) is None, name
         setattr(trainer.args, name, before)

@@ -120,7 +120,7 @@ _WITH_IDS = (
         "{%- set tool_call_id = message.tool_call_id -%}",
     ),
 )
-_CONTROL = re.compile(
+CONTROL = re.compile(
     rf"<\|[^|<>\s]+\|>|<{_BAR}[^{_BAR}<>\s]+{_BAR}>|\[/?[A-Z_]{{3,}}\]|\[gMASK\]|<sop>|</?s>|<bos>|<BOS_TOKEN>|<(?:start|end)_of_turn>"
     r"|<SPECIAL_\d+>|<seed:[be]os>|\]~!?b\[?\]?|\[e~\[|<\|[a-z_]+>|<[a-z_]+\|>"
 )
@@ -146,7 +146,7 @@ def write_model(folder: Path, name: str) -> Path:
     of = PUBLISHED[name]
     source = source_of(name)
     tool_source = source_of(of.tool_template) if of.tool_template else ""
-    found = [*_CONTROL.findall(source + tool_source), *of.ends, *of.named.values(), *(of.next_turn or ())]
+    found = [*CONTROL.findall(source + tool_source), *of.ends, *of.named.values(), *(of.next_turn or ())]
     controls = tuple(dict.fromkeys(each for each in found if each != "<|endoftext|>"))
     published_models.write_tokenizer(folder, source, controls, of.named)
     if tool_source:

@@ -60,11 +60,11 @@ class Reference:
 
     def replies(self, messages: list[Message], tools: Any) -> list[Reply]:
         """Of each reply, in order; of none whose call the template does not write, which fastsft says."""
-        chat = [self._message(message) for message in messages]
+        chat = [self.message(message) for message in messages]
         texts_of_calls = {m["content"] for m in messages if m.get("tool_calls")}
         loses = bool(texts_of_calls) and self._loses_calls(tools)
         if loses:
-            chat = _without_lost_turns(chat)
+            chat = without_lost_turns(chat)
         places = [
             i
             for i, m in enumerate(chat)
@@ -80,7 +80,7 @@ class Reference:
         """True if a turn of the conversation is one call that the template does not write."""
         return self._loses_calls(tools) and any(m.get("tool_calls") for m in messages)
 
-    def _message(self, message: Message) -> Message:
+    def message(self, message: Message) -> Message:
         changed = {("thinking" if k == "reasoning_content" else k): v for k, v in message.items()}
         changed = {(self._of.thoughts if k == "thinking" else k): v for k, v in changed.items()}
         if "tool_calls" in message:
@@ -160,7 +160,7 @@ class Reference:
         return turn[: max(stops)] if stops else turn
 
 
-def _without_lost_turns(chat: list[Message]) -> list[Message]:
+def without_lost_turns(chat: list[Message]) -> list[Message]:
     """Without the turns that have a call alone, which fastsft leaves out and says so, and without all else
     that is of calls: "not used" names it."""
     turns: list[list[Message]] = []

@@ -356,23 +356,32 @@ def test_counts_of_two_ranks(tmp_path: Path, norm: str, average: bool) -> None:
 def test_which_count_holds_is_said(tmp_path: Path, norm: str) -> None:
     with collected() as notices:
         ours(changed(all_learned), tmp_path, loss_norm=norm)
-    lines = [line for line in notices.told if "learned label 0" in line]
+    lines = [line for line in notices.told if "learn their first token" in line]
     other = {"global_tokens": "global_labels", "global_labels": "global_tokens"}.get(norm)
     assert len(lines) == (other is not None)
     assert other is None or (lines[0].startswith("8 rows") and f"--loss_norm {other} " in lines[0])
     with collected() as notices:
         ours(plain_items(), tmp_path, loss_norm=norm)
-    assert not [line for line in notices.told if "label 0" in line]
+    assert not [line for line in notices.told if "first token" in line]
 
 
 def test_messages_name_what_a_script_can_give(tmp_path: Path) -> None:
-    """transformers' arguments have no --loss_norm."""
-    args = transformers.TrainingArguments(**options(tmp_path))
-    trainer = fastsft.Trainer(make_model(), args, train_dataset=changed(all_learned))
-    with collected() as notices:
-        trainer.train()
-    (line,) = [line for line in notices.told if "learned label 0" in line]
-    assert "fastsft.TrainingArguments(loss_norm='global_labels') for the other rule" in line
+    """transformers' arguments have no --loss_norm; set as the line says, the losses are the library's."""
+    items, losses = changed(all_learned), []
+    for norm in ("global_tokens", "global_labels"):
+        args = transformers.TrainingArguments(**options(tmp_path / norm))
+        if norm == "global_labels":
+            args.loss_norm = norm
+        trainer = fastsft.Trainer(make_model(), args, train_dataset=items)
+        with collected() as notices:
+            losses.append(losses_of(trainer, items))
+        (line,) = [line for line in notices.told if "learn their first token" in line]
+        (other,) = {"global_tokens", "global_labels"} - {norm}
+        assert f"args.loss_norm = '{other}' is the other rule" in line
+    assert losses[1] == pytest.approx(theirs(items, tmp_path), rel=1e-5) and losses[0] != losses[1]
+    args.loss_norm = "labels"
+    with pytest.raises(ValueError, match="loss_norm"):
+        fastsft.Trainer(make_model(), args, train_dataset=items)
 
 
 SWITCHING = {

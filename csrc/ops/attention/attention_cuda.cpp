@@ -10,6 +10,7 @@
 #include "ops/attention/attention_launch.h"
 #include "ops/attention/library_attention.h"
 #include "ops/cuda/arguments.h"
+#include "ops/schema.h"
 
 namespace fastsft {
 namespace {
@@ -21,6 +22,13 @@ int64_t longest(const at::Tensor& qkv, int64_t max_seqlen) {
 
 int64_t head_dim_of(const at::Tensor& qkv, int64_t num_heads, int64_t num_key_value_heads) {
   return qkv.size(1) / (num_heads + 2 * num_key_value_heads);
+}
+
+// Returns the lists for cuDNN, which must be on the device of `qkv`.
+const at::Tensor& lists_for(const at::Tensor& qkv, const std::optional<at::Tensor>& cudnn_lists) {
+  TORCH_CHECK_VALUE(cudnn_lists, "attention: cudnn_shapes needs cudnn_lists");
+  check_tensors("attention", {{"qkv", qkv}, {"cudnn_lists", *cudnn_lists}});
+  return *cudnn_lists;
 }
 
 bool use_flash(const at::Tensor& qkv, int64_t head_dim, double softcap) {
@@ -68,7 +76,9 @@ void attention_cuda(const at::Tensor& qkv, const at::Tensor& cu_seqlens, int64_t
     const cuda::AttentionShape shape{num_heads, num_key_value_heads, scale, window,
                                      longest(qkv, max_seqlen)};
     const auto plans = cuda::cudnn_plans(qkv, cudnn_shapes, shape);
-    if (!plans.empty()) return cuda::cudnn_attention(plans, qkv, *cudnn_lists, out, lse);
+    if (!plans.empty()) {
+      return cuda::cudnn_attention(plans, qkv, lists_for(qkv, cudnn_lists), out, lse);
+    }
     return cuda::flash_attention(qkv, cu_seqlens, shape, out, lse);
   }
   cuda::launch_attention(tiled_args(qkv, cu_seqlens, num_heads, num_key_value_heads, scale, window,
@@ -94,7 +104,8 @@ void attention_backward_cuda(const at::Tensor& grad_out, const at::Tensor& qkv,
                                      longest(qkv, max_seqlen)};
     const auto plans = cuda::cudnn_plans(qkv, cudnn_shapes, shape);
     if (!plans.empty()) {
-      return cuda::cudnn_attention_backward(plans, grad_out, qkv, out, lse, *cudnn_lists, grad_qkv);
+      return cuda::cudnn_attention_backward(plans, grad_out, qkv, out, lse,
+                                            lists_for(qkv, cudnn_lists), grad_qkv);
     }
     return cuda::flash_attention_backward(grad_out, qkv, out, lse, cu_seqlens, shape, grad_qkv);
   }

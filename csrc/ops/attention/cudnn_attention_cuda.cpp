@@ -15,9 +15,9 @@
 #include <tuple>
 #include <vector>
 
-#include "core/error.h"
 #include "data/attention_ranges.h"
 #include "ops/attention/cudnn_plans.h"
+#include "ops/schema.h"
 
 namespace fastsft::cuda {
 namespace {
@@ -106,15 +106,27 @@ T* data(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
+ListPlaces places_of(const CudnnPlans& plans, int64_t begin) {
+  const CudnnShape& shape = plans.forward->shape();
+  return list_places({shape.conversations, shape.longest}, begin);
+}
+
+void check_lists(std::span<const CudnnPlans> plans, const at::Tensor& lists) {
+  check_dtype("attention", {"cudnn_lists", lists}, at::kInt);
+  int64_t entries = 0;
+  for (const CudnnPlans& of_range : plans) entries = places_of(of_range, entries).end;
+  check_shape("attention", {"cudnn_lists", lists}, {entries});
+}
+
 // Calls `run(plans of a range, its buffers)` for each range of the micro-batch.
 template <typename Run>
 void for_each_range(std::span<const CudnnPlans> plans, const at::Tensor& lists,
                     CudnnBuffers buffers, const Run& run) {
+  check_lists(plans, lists);
   const auto* const list = data<int32_t>(lists);
   int64_t begin = 0;
   for (const CudnnPlans& of_range : plans) {
-    const CudnnShape& shape = of_range.forward->shape();
-    const ListPlaces places = list_places({shape.conversations, shape.longest}, begin);
+    const ListPlaces places = places_of(of_range, begin);
     buffers.lengths = list + places.lengths;
     buffers.row_offsets = list + places.row_offsets;
     buffers.out_offsets = list + places.out_offsets;
@@ -122,8 +134,6 @@ void for_each_range(std::span<const CudnnPlans> plans, const at::Tensor& lists,
     run(of_range, buffers);
     begin = places.end;
   }
-  FASTSFT_ASSERT(begin == lists.size(0), "cudnn_lists has ", lists.size(0), " entries, expected ",
-                 begin);
 }
 
 // Returns scratch memory for all calls of a pass, one after the other.

@@ -116,7 +116,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   require(events.rest.is_object(), where, ": expected an object, got ", events.rest.type_name());
   const auto model = events.rest.find("model");
   require(model != events.rest.end() && model->is_object(), where,
-          ": expected an object \"model\"");
+          ": expected an object \"model\"; copy or download it again");
   TokenizerJson json;
   json.model = std::move(*model);
   require(events.has_vocabulary, where, ": expected the vocabulary as \"model.vocab\"");

@@ -181,7 +181,8 @@ std::pair<std::string_view, std::string_view> TokenizerJsonEvents::merge_at(size
 
 bool TokenizerJsonEvents::parse_error(size_t position, const std::string&,
                                       const nlohmann::detail::exception& error) {
-  throw_invalid(where_, ": not JSON at byte ", position, ": ", printable(error.what()));
+  throw_invalid(where_, ": not JSON at byte ", position, ": ", printable(error.what()),
+                "; copy or download it again");
 }
 
 }  // namespace fastsft

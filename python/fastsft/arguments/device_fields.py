@@ -221,7 +221,7 @@ def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any
 def check_formats(args: PrecisionArguments) -> None:
     """Raise ValueError for dtypes that exclude each other."""
     if args.fp16 and args.bf16:
-        raise ValueError("At most one of fp16 and bf16 can be True, but not both")
+        raise ValueError("At most one of fp16 and bf16 can be True, but not both: leave --fp16 or --bf16 out")
     if not 0 < args.initial_loss_scale < math.inf or args.loss_scale_window < 1:
         raise ValueError(
             "expected an --initial_loss_scale above 0 and a --loss_scale_window of at least 1, got "

@@ -15,6 +15,7 @@ from fastsft.arguments.device_fields import EngineFlags, compute_dtype, state_fl
 from fastsft.arguments.values import truth
 from fastsft.runtime.launch import Launch
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.near_names import nearest_text
 from fastsft.runtime.regular_files import read_json
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _NO_EFFECT = {
 }  # fmt: skip
 # the result always has these keys, because transformers' Trainer reads them
 _OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")
+_SWITCHES = ("activation_checkpointing", "cpu_offload")
 _REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
 # value of --optim -> name of the C++ core's optimizer
 OPTIMIZERS = {
@@ -112,7 +114,9 @@ def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
     options = (*strategies(), *_OTHER_TOKENS)
     for token in tokens:
         if token not in options:
-            raise ValueError(f"--fsdp: unknown option {token!r}; known: {', '.join(options)}")
+            raise ValueError(
+                f"--fsdp: unknown option {token!r}; known: {', '.join(options)}{nearest_text(token, options)}"
+            )
     if "full_shard" in tokens and "shard_grad_op" in tokens:
         raise ValueError(
             "`--fsdp full_shard` is not compatible with `--fsdp shard_grad_op`; choose one of the two"
@@ -175,7 +179,12 @@ def fsdp_settings(value: object) -> dict[str, Any]:
     if value is None:
         value = {}
     if isinstance(value, str):
-        value = json.loads(value) if value.lstrip().startswith("{") else read_json(value, of_user=True)
+        try:
+            value = json.loads(value) if value.lstrip().startswith("{") else read_json(value, of_user=True)
+        except ValueError as error:
+            raise ValueError(
+                f"--fsdp_config: expected a JSON file or object, got {value!r}: {error}"
+            ) from None
     if not isinstance(value, dict):
         raise ValueError(f"fsdp_config: expected a JSON object, got {type(value).__name__}")
     settings = {key.removeprefix("fsdp_"): item for key, item in value.items()}
@@ -193,11 +202,13 @@ def fsdp_settings(value: object) -> dict[str, Any]:
                 )
         elif key == "hybrid_shard_size":
             settings[key] = _positive(key, item)
-        elif key not in ("activation_checkpointing", "cpu_offload"):
-            raise ValueError(f"fsdp_config: unknown key {key!r}")
+        elif key not in _SWITCHES:
+            known = (*_NO_EFFECT, *_REFUSED, "state_dict_type", "hybrid_shard_size", *_SWITCHES)
+            near = nearest_text(key, known) or f"; known: {', '.join(known)}"
+            raise ValueError(f"--fsdp_config: unknown key {key!r}{near}, or leave it out")
     if settings.get("min_num_params", 0) and settings.get("transformer_layer_cls_to_wrap") is not None:
         raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
-    for key in ("activation_checkpointing", "cpu_offload"):
+    for key in _SWITCHES:
         settings[key] = truth(settings.get(key, False))
     return {**dict.fromkeys(_OF_XLA, False), "min_num_params": 0, **settings}
 

@@ -21,6 +21,8 @@ _BASE = "transformers.training_args"
 # overriding a method with such a name does not change a run
 _ONLY_REPORT = ("to_", "_dict_dtype", "get_process_log_level")
 _LAYER_CLASS = "transformer_layer_cls_to_wrap"
+# fields of fastsft that a script may set as attributes of transformers' arguments: args.loss_norm = "..."
+_OWN = ("loss_norm", "model_max_length")
 _DEFAULT_DIRECTORY = "tmp_trainer"  # output_dir of transformers' Trainer without arguments
 
 
@@ -28,9 +30,10 @@ def as_arguments(args: object) -> TrainingArguments:
     """Return the `args` of a Trainer as fastsft's TrainingArguments.
 
     Arguments of fastsft's class are resolved again; arguments of transformers' class are converted. None
-    becomes transformers' default, a run whose output_dir is `tmp_trainer`. Fields that a script's own class
-    adds become attributes of the result, even if fastsft has fields with these names (model_max_length,
-    cache_dir). ValueError for unsupported values; TypeError for other objects.
+    becomes transformers' default, a run whose output_dir is `tmp_trainer`. Attributes named in _OWN count as
+    fields. Fields that a script's own class adds become attributes of the result, even if fastsft has fields
+    with these names (model_max_length, cache_dir). ValueError for unsupported values; TypeError for other
+    objects.
     """
     if args is None:
         return TrainingArguments(_DEFAULT_DIRECTORY)
@@ -44,6 +47,7 @@ def as_arguments(args: object) -> TrainingArguments:
         )
     _refuse_overrides(type(args))
     given = {field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.init}
+    given |= {name: value for name, value in vars(args).items() if name in _OWN}
     fields = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
     values = {name: value for name, value in given.items() if name in fields}
     adopted = made_with(
@@ -81,7 +85,7 @@ def says(args: TrainingArguments, name: str) -> bool:
 
 def how_to_set(args: TrainingArguments, name: str, value: object) -> str:
     """Return text for messages that tells how to set the field `name` to `value`."""
-    return f"--{name} {value}" if says(args, name) else f"fastsft.TrainingArguments({name}={value!r})"
+    return f"--{name} {value}" if args._source is None else f"args.{name} = {value!r}"
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

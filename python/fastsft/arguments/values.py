@@ -184,9 +184,11 @@ def json_object(name: str, value: object) -> dict[str, Any]:
         try:
             value = with_values(json.loads(value))
         except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"--{name}: expected a JSON object, got {value!r}: {error}") from None
+            raise ValueError(
+                f"--{name}: expected a JSON object, such as '{{\"name\": 1}}', got {value!r}: {error}"
+            ) from None
     if value is not None and not isinstance(value, dict):
-        raise ValueError(f"--{name}: expected a JSON object, got {value!r}")
+        raise ValueError(f"--{name}: expected a JSON object, got {_shortened(value)}")
     return dict(value or {})
 
 
@@ -201,6 +203,11 @@ def with_values(value: object) -> object:
     if value.isdigit():
         return int(value)
     return float(value) if value.replace(".", "", 1).isdigit() else value
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def json_file_or_object(name: str, value: object) -> dict[str, Any]:

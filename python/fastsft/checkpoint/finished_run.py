@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,13 +50,44 @@ _RECORD: Mapping[str, Shape] = {
 }
 
 
-def finished_output(
-    model: CausalLM,
-    args: TrainingArguments,
-    tokenizer: object,
-    train_dataset: object,
-    eval_dataset: object = None,
-) -> TrainOutput | None:
+@dataclass(frozen=True)
+class AskedRun:
+    """A run that is about to start, or that has ended: what it trains, on what, and how."""
+
+    model: CausalLM
+    args: TrainingArguments
+    tokenizer: object
+    train_dataset: object
+    eval_dataset: object = None
+
+    @property
+    def folder(self) -> Path:
+        """The output directory."""
+        return Path(self.args.output_dir or ".")
+
+    @property
+    def is_labelled_here(self) -> bool:
+        """False for a script's own data set, because its items are unknown until they are read."""
+        return untouched_rows(self.train_dataset, label=False) is not None
+
+    def request(self) -> dict[str, Any]:
+        """Return what determines the result, as JSON values."""
+        args, rows = self.args, TokenRows.from_dataset(self.train_dataset, self.args.model_max_length)
+        request = {
+            **describe_request(args, self.tokenizer, self.train_dataset, rows),
+            "planned_steps": RunPlan.of(args, len(rows)).max_steps,
+            "model": str(Path(self.model.source_directory).resolve()),
+            **_adapters(self.model),
+            **describe_stopping(args, self.eval_dataset),
+            **{
+                name: getattr(args, name)
+                for name in ("save_dtype", "max_shard_size", "load_best_model_at_end")
+            },
+        }
+        return dict(json.loads(json.dumps(request)))
+
+
+def finished_output(run: AskedRun) -> TrainOutput | None:
     """Return the result of this run if it has already finished in `output_dir`. Collective.
 
     The result is returned, with a message, if there are a checkpoint, unchanged model files, and a record
@@ -63,17 +95,14 @@ def finished_output(
     the weights. Otherwise return None; the caller then resumes or begins the run, with the same result. Also
     return None for a script's own data set, because its items are unknown until they are read.
     """
-    if not _labelled_here(train_dataset):
+    if not run.is_labelled_here:
         return None
-    folder = Path(args.output_dir or ".")
-    record = on_rank0(
-        f"looking for a finished run in {folder}",
-        lambda: _matching_record(folder, model, args, tokenizer, train_dataset, eval_dataset),
-    )
+    folder = run.folder
+    record = on_rank0(f"looking for a finished run in {folder}", lambda: _matching_record(run))
     if record is None:
         return None
     step = record["step"]
-    _remove_what_is_left(folder, args, model, record["best"])
+    _remove_what_is_left(run, record["best"])
     _tell_parent(folder, record)
     tell(
         f"{folder}: this run is finished: step {step} of {step}; nothing is trained, and --no_resume True "
@@ -82,13 +111,14 @@ def finished_output(
     return TrainOutput(step, record["training_loss"], record["metrics"])
 
 
-def _remove_what_is_left(folder: Path, args: TrainingArguments, model: CausalLM, best: str | None) -> None:
+def _remove_what_is_left(run: AskedRun, best: str | None) -> None:
     """Remove interrupted saves, and checkpoints above --save_total_limit except `best`. Collective."""
+    folder, args = run.folder, run.args
     agreement = AllOrNone(f"removing what saves left in {folder}")
     agreement.attempt_if(writes_small_files(args), lambda: recover(folder))
     agreement.settle(None)
     if args.save_total_limit and best is not None and _had_limit(folder, args.save_total_limit):
-        rotate_what_is_left(args, folder, [best, source_checkpoint(model, folder)])
+        rotate_what_is_left(args, folder, [best, source_checkpoint(run.model, folder)])
 
 
 def _had_limit(folder: Path, limit: int) -> bool:
@@ -99,24 +129,15 @@ def _had_limit(folder: Path, limit: int) -> bool:
         return False
 
 
-def check_no_other_model(
-    model: CausalLM,
-    args: TrainingArguments,
-    tokenizer: object,
-    train_dataset: object,
-    eval_dataset: object = None,
-) -> None:
+def check_no_other_model(run: AskedRun) -> None:
     """Raise ValueError if `output_dir` holds the finished model of another run. Collective.
 
     Called for a run that does not resume there, and so would replace that model at its end.
     """
-    if args.overwrite_output_dir or args.no_resume:
+    if run.args.overwrite_output_dir or run.args.no_resume:
         return
-    folder = Path(args.output_dir or ".")
-    record = on_rank0(
-        f"looking for a finished model in {folder}",
-        lambda: _record_of_another(folder, model, args, tokenizer, train_dataset, eval_dataset),
-    )
+    folder = run.folder
+    record = on_rank0(f"looking for a finished model in {folder}", lambda: _record_of_another(run))
     if record is None:
         return
     raise ValueError(
@@ -125,22 +146,13 @@ def check_no_other_model(
     )
 
 
-def check_not_ended(
-    model: CausalLM,
-    args: TrainingArguments,
-    tokenizer: object,
-    train_dataset: object,
-    eval_dataset: object = None,
-) -> None:
+def check_not_ended(run: AskedRun) -> None:
     """Raise ValueError if a run with other arguments ended in `output_dir` and no steps are left. Collective.
 
     A resume from that run's checkpoint would train nothing, and save the new arguments with old weights.
     """
-    folder = Path(args.output_dir or ".")
-    difference = on_rank0(
-        f"looking for the end of a run in {folder}",
-        lambda: _difference_of_end(folder, model, args, tokenizer, train_dataset, eval_dataset),
-    )
+    folder = run.folder
+    difference = on_rank0(f"looking for the end of a run in {folder}", lambda: _difference_of_end(run))
     if difference is not None:
         raise ValueError(
             f"{folder}: {difference}, so nothing would be trained; --no_resume True trains again and keeps "
@@ -148,22 +160,11 @@ def check_not_ended(
         )
 
 
-def _difference_of_end(
-    folder: Path,
-    model: CausalLM,
-    args: TrainingArguments,
-    tokenizer: object,
-    train_dataset: object,
-    eval_dataset: object,
-) -> str | None:
-    record = _read(folder / RECORD_NAME)
-    if (
-        record is None
-        or not _labelled_here(train_dataset)
-        or not _C.list_checkpoints(str(folder), links=True)
-    ):
+def _difference_of_end(run: AskedRun) -> str | None:
+    record = _read(run.folder / RECORD_NAME)
+    if record is None or not run.is_labelled_here or not _has_checkpoints(run.folder):
         return None
-    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset, eval_dataset)))
+    request = run.request()
     if record["step"] < request["planned_steps"] and not record.get("stopped_early", False):
         return None
     for name in TRAINED_BY:
@@ -176,24 +177,24 @@ def _difference_of_end(
 
 def record_end(trainer: SavedRun, output: TrainOutput) -> None:
     """Write the record of a finished run into `output_dir` on rank 0. Called after the final save."""
-    if launch().rank != 0 or not _labelled_here(trainer.train_dataset):
+    given = (trainer.tokenizer, trainer.train_dataset, trainer.eval_dataset)
+    run = AskedRun(trainer.model, trainer.args, *given)
+    if launch().rank != 0 or not run.is_labelled_here:
         return
-    folder = Path(trainer.args.output_dir or ".")
+    folder = run.folder
     if is_kept_apart(folder):
         return  # the files there belong to another run
     try:
         files = _model_files(folder)
     except ValueError:
         return  # a script's own trainer_save_model_safe has saved the model elsewhere
-    given = (trainer.tokenizer, trainer.train_dataset, trainer.eval_dataset)
-    request = _request(trainer.model, trainer.args, *given)
     record = {
         "format_version": _VERSION,
         "step": output.global_step,
         "training_loss": output.training_loss,
         "metrics": output.metrics,
         "stopped_early": trainer.stopped_early,
-        "request": request,
+        "request": run.request(),
         "base_weights": trainer.model.base_weights(),
         "files": {name: _stamp(folder / name) for name in files},
     }
@@ -210,31 +211,25 @@ def forget_end(output_dir: str | Path) -> None:
     removed(path.unlink if is_ours else lambda: archive_foreign(path), path)
 
 
-def _labelled_here(dataset: object) -> bool:
-    return untouched_rows(dataset, label=False) is not None
+def _has_checkpoints(folder: Path) -> bool:
+    return bool(_C.list_checkpoints(str(folder), links=True))
 
 
-def _matching_record(
-    folder: Path,
-    model: CausalLM,
-    args: TrainingArguments,
-    tokenizer: object,
-    train_dataset: object,
-    eval_dataset: object,
-) -> dict[str, Any] | None:
+def _matching_record(run: AskedRun) -> dict[str, Any] | None:
+    folder = run.folder
     record = _read(folder / RECORD_NAME)
     if record is None and os.path.lexists(folder / RECORD_NAME):
         tell(f"{folder / RECORD_NAME} is not as a finished run writes it: the run counts as not finished")
-    if record is None or not _C.list_checkpoints(str(folder), links=True):
+    if record is None or not _has_checkpoints(folder):
         return None
-    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset, eval_dataset)))
+    request = run.request()
     hashes = (request["data_hash"], *request.get(EVAL_DATA, {}).values())
     if None in hashes:  # without a hash, the data cannot be compared
         return None
     is_cut = record["step"] < request["planned_steps"] and not record.get("stopped_early", False)
     if record["request"] != request or is_cut:
         return None
-    if _has_other_base(record.get("base_weights"), model.base_weights()):
+    if _has_other_base(record.get("base_weights"), run.model.base_weights()):
         return None
     return {**record, "best": _best_checkpoint(folder)} if _are_as_written(folder, record) else None
 
@@ -248,23 +243,13 @@ def _best_checkpoint(folder: Path) -> str | None:
     return Path(state.best_model_checkpoint or "").name
 
 
-def _record_of_another(
-    folder: Path,
-    model: CausalLM,
-    args: TrainingArguments,
-    tokenizer: object,
-    train_dataset: object,
-    eval_dataset: object,
-) -> dict[str, Any] | None:
+def _record_of_another(run: AskedRun) -> dict[str, Any] | None:
     """Return the record of another run whose model is in `folder`; None if there is no such model."""
-    record = _read(folder / RECORD_NAME)
+    record = _read(run.folder / RECORD_NAME)
     weights = [name for name in (record or {}).get("files", ()) if name.endswith(".safetensors")]
-    if record is None or not any((folder / name).is_file() for name in weights):
+    if record is None or not any((run.folder / name).is_file() for name in weights):
         return None
-    if not _labelled_here(train_dataset):
-        return record
-    request = json.loads(json.dumps(_request(model, args, tokenizer, train_dataset, eval_dataset)))
-    return None if record["request"] == request else record
+    return None if run.is_labelled_here and record["request"] == run.request() else record
 
 
 def _has_other_base(old: object, new: str | None) -> bool:
@@ -301,20 +286,6 @@ def _read(path: Path) -> dict[str, Any] | None:
     stamps, metrics = record["files"].values(), record["metrics"].values()
     fits = all(misfit(stamp, ListOf(Count), "") is None for stamp in stamps)
     return record if fits and all(misfit(value, Number, "") is None for value in metrics) else None
-
-
-def _request(
-    model: CausalLM, args: TrainingArguments, tokenizer: object, train_dataset: object, eval_dataset: object
-) -> dict[str, Any]:
-    rows = TokenRows.from_dataset(train_dataset, args.model_max_length)
-    return {
-        **describe_request(args, tokenizer, train_dataset, rows),
-        "planned_steps": RunPlan.of(args, len(rows)).max_steps,
-        "model": str(Path(model.source_directory).resolve()),
-        **_adapters(model),
-        **describe_stopping(args, eval_dataset),
-        **{name: getattr(args, name) for name in ("save_dtype", "max_shard_size", "load_best_model_at_end")},
-    }
 
 
 def _adapters(model: CausalLM) -> dict[str, Any]:

@@ -91,7 +91,10 @@ def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> 
     if not Path(directory).is_dir():
         there = _C.list_checkpoints(str(Path(directory).parent)) if Path(directory).parent.is_dir() else []
         others = f"; next to it are {', '.join(there)}" if there else ""
-        raise ValueError(f"{directory}: expected the directory of a checkpoint, there is none{others}")
+        raise ValueError(
+            f"{directory}: expected the directory of a checkpoint (--resume_from_checkpoint), there is none"
+            f"{others or '; without the flag a run goes on from its newest'}"
+        )
     if is_transformers_checkpoint(directory):
         return check_foreign(trainer, directory)
     if verify:
@@ -99,10 +102,16 @@ def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> 
     else:
         problems = _C.verify_directory(str(directory), checksums=False)
     if problems:
-        raise ValueError(f"{directory}: cannot be {use}: {'; '.join(problems)}")
+        is_model = (Path(directory) / "config.json").is_file() and not _is_named_checkpoint(directory)
+        way = f"; it is a model: train on with --model_name_or_path {directory}" if is_model else ""
+        raise ValueError(f"{directory}: cannot be {use}: {'; '.join(problems)}{way}")
     saved = _check_states(Path(directory))
     check_same_run(trainer, saved, directory)
     return saved
+
+
+def _is_named_checkpoint(directory: str | Path) -> bool:
+    return Path(directory).name.startswith("checkpoint-")
 
 
 def _check_states(directory: Path) -> dict[str, Any]:

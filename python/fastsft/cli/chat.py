@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fastsft import _C
+from fastsft.arguments.parsing.wrong_values import dtype_name
 from fastsft.cli.command_parser import CommandParser
 from fastsft.cli.places import model_place
 from fastsft.cli.trust import add_trust
@@ -61,7 +62,7 @@ def _silence_libraries() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = CommandParser(prog="fastsft chat", description=__doc__, epilog=_HELP)
+    parser = CommandParser(prog="fastsft chat", word_flag="--message", description=__doc__, epilog=_HELP)
     parser.add_argument(
         "model", metavar="DIR", help="a model directory, a LoRA adapter, a checkpoint or a hub name"
     )
@@ -90,15 +91,21 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--dtype",
+        type=dtype_name,
         choices=["auto", "float32", "bfloat16"],
         default="auto",
         help="to compute in; default: float32 on the CPU, on a GPU bfloat16",
     )
     add_trust(parser)
     args = parser.parse_args(arguments)
-    for name, fits in (("temperature", args.temperature >= 0), ("top_p", 0 < args.top_p <= 1)):
-        if not fits:
-            parser.error(f"--{name}: got {getattr(args, name)}")
+    if args.temperature < 0:
+        parser.error(f"--temperature: expected 0 or more, got {args.temperature}")
+    if not 0 < args.top_p <= 1:
+        parser.error(f"--top_p: expected more than 0 and at most 1, got {args.top_p}")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", args.device):
+        parser.error(f"--device: expected cpu, cuda or cuda:N, got {args.device!r}")
+    if args.device != "cpu" and not _has_gpu():
+        parser.error(f"--device {args.device}: torch sees no GPU here; --device cpu, or leave it out")
     if args.max_new_tokens < 1:
         parser.error(f"--max_new_tokens: expected at least 1, got {args.max_new_tokens}")
     return args

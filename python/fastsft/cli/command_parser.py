@@ -3,47 +3,58 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
+from fastsft.arguments.help import argument_rows
+from fastsft.arguments.parsing.hints import clearer, unknown_words
 from fastsft.runtime.terminal import fitted, visible
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse's parser without abbreviated options, whose error messages have no usage lines."""
+    """argparse's parser without abbreviated options, whose error messages have no usage lines.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    word_flag: the flag that a word without a flag probably lacks, for messages.
+    """
+
+    def __init__(self, *args: Any, word_flag: str = "", **kwargs: Any) -> None:
+        self.word_flag = word_flag
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint at --help to standard error as one line; exit with status 2."""
-        line = visible(f"{self.prog}: error: {message}; {self.prog} --help lists what it takes")
+        line = visible(f"{self.prog}: error: {clearer(message)}; {self.prog} --help lists what it takes")
         self.exit(2, f"{fitted(line, sys.stderr)}\n")
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse all arguments; exit with an error that names unknown options and similar known options."""
-        parsed, unknown = self.parse_known_args(args, namespace)
+        """Parse all arguments; exit with an error that names unknown options and similar known options.
+
+        Unknown options are reported before missing ones, which may be misspelt.
+        """
+        required = [action for action in self._actions if action.required]
+        for action in required:
+            action.required = False
+        _, unknown = self.parse_known_args(args)
         self.refuse(unknown)
-        return parsed
+        for action in required:
+            action.required = True
+        return self.parse_known_args(args, namespace)[0]
 
     def refuse(self, unknown: Sequence[str]) -> None:
         """Exit with an error that names the arguments in `unknown`; do nothing if `unknown` is empty."""
-        if unknown:
-            # name the options, but not their values
-            options = [arg for arg in unknown if arg.startswith("-")] or unknown
-            self.error(f"unknown: {', '.join(map(self._with_nearest, options))}")
-
-    def _with_nearest(self, option: str) -> str:
-        flag = option.partition("=")[0]
-        near = difflib.get_close_matches(flag, self._option_string_actions, 1, cutoff=0.7)
-        return f"{option} (the nearest is {near[0]})" if near and flag.startswith("-") else option
+        if not unknown:
+            return
+        if self.word_flag and not any(word.startswith("-") for word in unknown):
+            self.error(f"{unknown[0]!r} follows no flag; write {self.word_flag} {shlex.quote(unknown[0])}")
+        fields = {row.name for row in argument_rows()}
+        self.error(unknown_words(unknown, self._option_string_actions, fields))
 
 
 def print_error(command: str, error: object) -> None:

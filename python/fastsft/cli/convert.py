@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft import _C
+from fastsft.arguments.parsing.wrong_values import dtype_name
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.places import model_place
@@ -104,7 +105,9 @@ def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:
-    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help=dtype_help)
+    parser.add_argument(
+        "--dtype", type=dtype_name, choices=["bfloat16", "float16", "float32"], help=dtype_help
+    )
     parser.add_argument(
         "--max_shard_size", default="5GB", help="largest weight file; default %(default)s, in decimal units"
     )

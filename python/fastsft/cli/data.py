@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.cli.config_flags import use_config
 from fastsft.cli.inspect import add_format_argument, add_label_arguments, setup_from
 from fastsft.data.label_files import LabelProgress
 from fastsft.data.label_report import format_lines, has_calls
@@ -71,6 +72,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_label_arguments(parser_of_report, needs_model=False)
     parser_of_report.add_argument("--json", action="store_true", help="as in data_report.json")
     add_convert_command(commands)
+    use_config(parser_of_report, arguments)
     args, unknown = parser.parse_known_args(arguments)
     args.parser.refuse(unknown)
     return args

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from fastsft import _C
-from fastsft.cli.command_parser import CommandParser
+from fastsft.cli.command_parser import CommandParser, print_error
 from fastsft.cli.demo_model import small_config, train_tokenizer, write_random_model
 from fastsft.model.generation import ChatModel
 from fastsft.reporting.console_text import page_width
@@ -41,6 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     except FileExistsError as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:
+        print_error("demo", f"{folder}: {error.strerror}; choose another --output_dir")
+        return 1
     data = folder / "conversations.json"
     replace_file(data, packaged_conversations())
     parameters = make_model(folder / "untrained", data, args.seed, args.model_type)
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = CommandParser(prog="fastsft demo", description=__doc__)
+    parser = CommandParser(prog="fastsft demo", word_flag="--output_dir", description=__doc__)
     parser.add_argument(
         "--output_dir", type=Path, default=Path("fastsft-demo"), help="default: ./fastsft-demo"
     )

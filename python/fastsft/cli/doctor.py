@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
+from fastsft.arguments.parsing.options import DATA_NAMES, MODEL_NAMES
 from fastsft.cli.command_parser import CommandParser, print_error
+from fastsft.cli.places import with_flags
 from fastsft.cli.verify import print_results
 from fastsft.doctor.check import ExaminedRun, Result
 from fastsft.doctor.configuration import args_file, parse_argv
@@ -39,7 +41,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = CommandParser(
         prog="fastsft doctor",
         description=__doc__,
-        usage="fastsft doctor [--records N] [--skip CHECK,...] [flags of python -m fastsft.train]",
+        usage="fastsft doctor [DIR [FILE]] [--records N] [--skip CHECK,...] [flags of fastsft train]",
         epilog="Without flags of training the installation is checked.",
     )
     parser.add_argument(
@@ -47,7 +49,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     names = [name for name in [*OF_RUN, *OF_INSTALLATION] if name != "configuration"]
     parser.add_argument("--skip", default="", help=f"checks to leave out: {', '.join(names)}")
-    own, argv = parser.parse_known_args(arguments)
+    own, argv = parser.parse_known_args(with_flags(arguments, MODEL_NAMES[0], DATA_NAMES[0]))
     own.skip = [name.strip().replace("_", " ") for name in own.skip.split(",") if name.strip()]
     unknown = [name for name in own.skip if name not in names]
     if unknown:

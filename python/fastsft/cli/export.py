@@ -13,6 +13,7 @@ from fastsft.cli.places import model_place
 from fastsft.cli.trust import add_trust
 from fastsft.data.chat.ollama.export import OllamaTemplate, ollama_template
 from fastsft.model.gguf.conversion import OUTTYPES, SCRIPT, VARIABLE, convert_to_gguf, find_converter
+from fastsft.model.not_a_model import no_config
 from fastsft.planning.devices import size_text
 from fastsft.runtime.output_files import check_output_file, replace_file
 from fastsft.runtime.terminal import visible
@@ -44,18 +45,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check_places(directory: Path, out: Path, overwrites: bool) -> None:
     if not (directory / "config.json").is_file():
-        raise ValueError(
-            f"{directory}: expected a model directory, found no config.json{_way_out(directory)}"
-        )
+        raise no_config(directory)
     check_output_file(out, "--output")
     if os.path.lexists(out) and not overwrites:
         raise ValueError(f"{out} exists; choose another --output, or give --overwrite to replace it")
-
-
-def _way_out(directory: Path) -> str:
-    if not (directory / "adapter_config.json").is_file():
-        return ""
-    return "; it has a LoRA adapter: fastsft merge makes a model of it and its base, which can be exported"
 
 
 def _ollama(args: argparse.Namespace, out: Path) -> list[str]:

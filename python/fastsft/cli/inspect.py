@@ -10,10 +10,14 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.arguments.parsing.options import DATA_NAMES, MODEL_NAMES, parse_bool
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
+from fastsft.cli.config_flags import add_config, use_config
+from fastsft.cli.inspect_against import add_against_arguments, check_against, compared, show
+from fastsft.cli.places import with_flags
 from fastsft.data.chat.labelling import LEARNED, LabelSettings, parse_role_map
+from fastsft.inspection.against.comparison_page import comparison_page
 from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
 from fastsft.inspection.inspection_text import inspection_text
-from fastsft.runtime.output_files import write_for_flag
+from fastsft.runtime.output_files import check_output_file, write_for_flag
 from fastsft.runtime.terminal import has_colour, terminal_width, visible
 from fastsft.sources.data_files import data_files
 from fastsft.sources.readers import MAX_RECORD_BYTES
@@ -23,14 +27,21 @@ def main(arguments: Sequence[str]) -> int:
     """Print the inspected records, and return the exit status.
 
     The status is 0 if training would have targets, 1 if not or if training would stop at a record, 2 for
-    wrong usage.
+    wrong usage. With --against it is 0 if both make the same labels, 1 if not, 2 if one of them cannot run.
     """
     args = parse(arguments)
     try:
+        if args.n < 0:
+            raise ValueError(f"-n: expected 0 or more, got {args.n}")
         seed = 0 if args.random and args.seed is None else args.seed
-        choice = _C.SurveyChoice(count=args.n, seed=seed, id=args.record, only=args.only)
+        whole = args.against is not None
+        choice = _C.SurveyChoice(count=args.n, seed=seed, id=args.record, only=args.only, whole=whole)
+        if args.html:
+            check_output_file(args.html, "--html")
         data_files(args.data)
         setup = setup_from(args, args.data)
+        if whole:
+            return _compare(args, setup, choice)
     except (ValueError, OSError) as error:
         print_error("inspect", error)
         return 2
@@ -53,6 +64,15 @@ def main(arguments: Sequence[str]) -> int:
     if args.html and not write_page(args.html, inspection.html()):
         return 2
     return 0 if inspection.is_learnable else 1
+
+
+def _compare(args: argparse.Namespace, setup: InspectionSetup, choice: _C.SurveyChoice) -> int:
+    """Print the comparison with --against; return 0 if all is the same, 1 if not, 2 if no page is written."""
+    comparison = compared(args, setup, label_settings(args), choice)
+    show(comparison, args)
+    if args.html and not write_page(args.html, comparison_page(comparison)):
+        return 2
+    return 0 if comparison.is_same else 1
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -78,7 +98,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tokens", action="store_true", help="every token with its id and bytes")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page for a browser")
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto")
-    args = parser.parse_args(arguments)
+    add_against_arguments(parser)
+    words = with_flags(arguments, MODEL_NAMES[0], DATA_NAMES[0])
+    use_config(parser, words)
+    args = parser.parse_args(words)
+    check_against(parser, args)
     if args.first and args.seed is not None:
         parser.error("--first and --seed contradict each other")
     if args.seed is not None and args.seed < 0:
@@ -135,6 +159,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
     parser.add_argument("--overlong", choices=["truncate", "split"], default="truncate")
     parser.add_argument("--boundary_tokens", choices=["merge", "split"], default="merge")
     add_format_argument(parser)
+    add_config(parser)
     parser.add_argument(
         "--max_record_bytes",
         type=int,
@@ -156,21 +181,7 @@ def add_format_argument(parser: argparse.ArgumentParser) -> None:
 
 def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
     """Return the setup that labels `data`. ValueError for contradictory options or an unusable model."""
-    names = (
-        "template",
-        "chat_template_name",
-        "train_turns",
-        *LEARNED,
-        "role_aliases",
-        "on_bad_sample",
-        "overlong",
-        "boundary_tokens",
-    )
-    settings = LabelSettings(
-        mask_policy=args.mask_policy or "auto",
-        role_map=parse_role_map(args.role_map),
-        **{name: getattr(args, name) for name in names},
-    )
+    settings = label_settings(args)
     if args.model is not None:
         return prepare(args.model, settings, args.model_max_length, data)
     for flag in ("model_max_length", "chat_template_name"):
@@ -181,3 +192,22 @@ def setup_from(args: argparse.Namespace, data: str) -> InspectionSetup:
             "--mask_policy fastchat: FastChat counts a tokenizer's ids; add --model DIR, or leave it out"
         )
     return prepare_without_model(settings)
+
+
+def label_settings(args: argparse.Namespace) -> LabelSettings:
+    """Return the flags that affect labels. ValueError for a bad --role_map."""
+    names = (
+        "template",
+        "chat_template_name",
+        "train_turns",
+        *LEARNED,
+        "role_aliases",
+        "on_bad_sample",
+        "overlong",
+        "boundary_tokens",
+    )
+    return LabelSettings(
+        mask_policy=args.mask_policy or "auto",
+        role_map=parse_role_map(args.role_map),
+        **{name: getattr(args, name) for name in names},
+    )

@@ -28,6 +28,10 @@ COMMANDS = {
     "data": ("fastsft.cli.data.main", "data report FILE: its numbers; data convert IN OUT: another format"),
     "doctor": ("fastsft.cli.doctor.main", "check flags, model, data, disk, memory and ranks before a run"),
     "plan": ("fastsft.cli.plan.main", "what a run would hold in memory, without training"),
+    "import": (
+        "fastsft.cli.import_config.main",
+        "a config of LLaMA-Factory, axolotl, TRL, ms-swift or FastChat as a file for train --config",
+    ),
     "recipes": ("fastsft.cli.recipes.main", "YAML files for train --config, by model and GPU; writes one"),
     "args": ("fastsft.cli.args.main", "every argument of training: default, meaning, treatment"),
     "verify": ("fastsft.cli.verify.main", "check a model directory or a checkpoint, or compare two"),
@@ -56,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not argv:
         parser.print_help(sys.stderr)
         return 2
+    if argv[0].startswith("--") and argv[0] not in parser._option_string_actions:
+        parser.error(f"expected a command, got {argv[0]}; such as fastsft train {argv[0]} ...")
     parsed = parser.parse_args(argv)
     if parsed.command not in COMMANDS:
         parser.exit(2, f"fastsft: {_unknown(parsed.command)}\n")

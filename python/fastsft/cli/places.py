@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain, takewhile
 from pathlib import Path
 
 from fastsft.model.model_config import model_directory
-from fastsft.runtime.hub_models import expanded, is_address, local_directory, may_be_hub_name
 
 
 def model_place(name: str, *, has_code: bool = False) -> Path:
     """Return the path `name`, or the directory of the hub model `name`, downloaded if it is not in the cache.
 
-    has_code: True to download the model's Python files, too (--trust_remote_code). A path that cannot be a
-    hub model is returned as it is, also if nothing is there. ValueError if there is no such hub model.
+    has_code: True to download the model's Python files, too (--trust_remote_code). ValueError if there is
+    neither such a directory nor such a hub model.
     """
-    path = expanded(name)
-    if path.exists() or (not may_be_hub_name(name) and not is_address(name)):
-        return path
-    return local_directory(name, "model") or model_directory(name, has_code=has_code, flag="model")
+    return model_directory(name, has_code=has_code, flag="model")
+
+
+def with_flags(arguments: Sequence[str], *flags: str) -> list[str]:
+    """Return the arguments with `flags` in front of their first words, as in `fastsft inspect DIR FILE`.
+
+    A word is left alone if its flag is given, too, so that the parser refuses it.
+    """
+    words = list(takewhile(lambda word: not word.startswith("-"), arguments))[: len(flags)]
+    given = {word.partition("=")[0] for word in arguments}
+    named = [[word] if flag in given else [flag, word] for flag, word in zip(flags, words, strict=False)]
+    return [*chain(*named), *arguments[len(words) :]]

@@ -23,6 +23,8 @@ from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.options import MODEL_NAMES, FieldAction, fields_on_line, parse_bool
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser
+from fastsft.cli.config_flags import add_config, plan_values, use_config
+from fastsft.cli.places import with_flags
 from fastsft.cli.trust import add_trust
 from fastsft.lora.attach import with_adapters
 from fastsft.lora.lighter import lighter_methods
@@ -41,6 +43,7 @@ from fastsft.runtime.launch import Launch
 
 # LoRA flags that affect memory. Dropout affects memory only for adapters on experts.
 _LORA = ("lora_r", "lora_dropout", "lora_target_modules", "lora_bias", "lora_modules_to_save", "q_lora")
+_RECOMPUTE = ("auto", "none", "selective", "gate_up", "block")
 
 
 def plan_parser() -> argparse.ArgumentParser:
@@ -50,7 +53,10 @@ def plan_parser() -> argparse.ArgumentParser:
         *MODEL_NAMES, dest="model", metavar="DIR", required=True,
         help="model directory, its config.json or hub name",
     )  # fmt: skip
-    parser.add_argument("--world_size", type=int, default=1, help="ranks that train together")
+    add_config(parser)
+    parser.add_argument(
+        "--world_size", "--num_gpus", "--gpus", type=int, default=1, help="ranks that train together"
+    )
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument(
         "--gpu",
@@ -74,7 +80,7 @@ def plan_parser() -> argparse.ArgumentParser:
     parser.add_argument("--optim", choices=tuple(OPTIMIZERS), default="adamw_torch", help="as in training")
     _add_lora_flags(parser)
     add_trust(parser)
-    parser.add_argument("--recompute", default="auto", help="auto, none, selective, gate_up or block")
+    parser.add_argument("--recompute", choices=_RECOMPUTE, default="auto", help="as in training")
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument(
         "--model_max_length", type=int, default=2048,
@@ -116,7 +122,10 @@ def _add_lora_flags(parser: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan and return 0; if no plan fits, print changes that would fit and return 1."""
     parser = plan_parser()
-    args = parser.parse_args(arguments)
+    words = with_flags(sys.argv[1:] if arguments is None else arguments, MODEL_NAMES[0])
+    from_file = use_config(parser, words, plan_values)
+    args = parser.parse_args(words)
+    args.given = fields_on_line(args) | from_file
     try:
         model, setting = open_setting(args)
         room = _room(args, setting.device)
@@ -199,13 +208,15 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
     model = _model(args)
     if stretched := model.extend_context(args.model_max_length):
         print(f"fastsft plan: warning: {stretched}", file=sys.stderr)
+    if args.bf16 and args.fp16:
+        raise ValueError("--bf16 and --fp16: expected at most one of the two; leave one out")
     check_reductions(args)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)
     state = state_options(args)
-    on_line = fields_on_line(args)
-    lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in on_line})
+    given = getattr(args, "given", fields_on_line(args))
+    lora = LoraArguments(**{name: getattr(args, name) for name in ("lora", *_LORA) if name in given})
     model = with_adapters(model, args.model, lora)
     place = Launch(world_size=args.world_size, local_world_size=args.local_world_size)
     device = args.device or ("cuda" if args.memory else "cpu")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.runtime.hub_models import expanded
+from fastsft.runtime.output_files import check_output_file
 
 FOLDER = Path(__file__).parents[1] / "recipes"  # written by scripts/make_recipes.py
 # A card, the memory planned on it, and a remark if it takes float16 alone.
@@ -56,6 +57,7 @@ def write_recipe(name: str, file: str | None = None) -> Path:
     path = expanded(file or f"{name}.yaml")
     if path.suffix not in (".yaml", ".yml"):
         raise ValueError(f"expected a .yaml or .yml file, which --config reads, got {path}")
+    check_output_file(path, "FILE")
     text = (FOLDER / f"{name}.yaml").read_text("utf-8")
     text = text.replace(f"--config {name}.yaml", f"--config {shlex.quote(str(path))}")
     try:

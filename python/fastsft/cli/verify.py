@@ -48,9 +48,6 @@ def main(arguments: Sequence[str]) -> int:
     try:
         args.directory = model_place(args.directory, has_code=args.trust_remote_code)
         args.against = model_place(args.against) if args.against is not None else None
-        for folder in filter(None, [args.directory, args.against]):
-            if not folder.is_dir():
-                raise ValueError(f"{folder}: expected a model directory or a checkpoint, got {_kind(folder)}")
     except ValueError as error:
         print_error("verify", error)
         return 2
@@ -62,6 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         prog="fastsft verify",
+        word_flag="--against",
         description=__doc__,
         epilog="Every byte is read, in blocks. Nothing is written.",
     )
@@ -81,10 +79,6 @@ def verify(directory: Path, *, trust_remote_code: bool = False) -> Iterator[Resu
         checks |= _OF_ADAPTERS
     for name, (check, way_out) in checks.items():
         yield examined(name, lambda check=check: check(subject), way_out)  # type: ignore[misc]
-
-
-def _kind(path: Path) -> str:
-    return "a file" if path.exists() else "nothing of that name"
 
 
 def _compare(directory: Path, against: Path) -> int:

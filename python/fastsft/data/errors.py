@@ -6,6 +6,7 @@ Each error class is derived from ValueError and from the class that FastChat's s
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 
 from fastsft.data.interfaces import Fault
@@ -48,16 +49,25 @@ _KINDS: dict[str, type[DataError]] = {
 }
 
 
-def reading_hint(message: str) -> str:
-    """Return advice to append to an error message about an unreadable file, or "".
+# A pattern in the message about an unreadable file -> advice
+_ADVICE = {
+    r"invalid UTF-8": "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it",
+    r"\.(xlsx|ods): .*a ZIP archive": "or is it a spreadsheet? Save its table as CSV",
+    r"\.(tar|tgz)(\.\w+)?: not JSON at byte 0": "an archive: unpack it, and name its files",
+    r"not JSON at byte 0: .*column 1: <": "a page of HTML or XML, and no data: fetch it again",
+    r"not JSON at byte 0: expected a ": "JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read",
+    r"one record per line, got a ": "a record is a JSON object, as in docs/data_files.md",
+    r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
+    r"expected the end of the file": "join several arrays into one, or write one record a line as .jsonl",
+    r"got the end of the file": "it was cut: copy or download it again",
+    r"record 0: .* is \[[^\n]*no weight lies between": "records in a field: write their list alone",
+}
 
-    There is advice if the text is not UTF-8, or if the first byte of the file shows that it is not JSON.
-    """
-    if "invalid UTF-8" in message:
-        return "; iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
-    if ": not JSON at byte 0: expected a value" not in message:
-        return ""
-    return "; JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read"
+
+def reading_hint(message: str) -> str:
+    """Return advice to append to an error message about an unreadable file, or ""."""
+    advice = next((advice for pattern, advice in _ADVICE.items() if re.search(pattern, message)), "")
+    return advice and f"; {advice}"
 
 
 @contextlib.contextmanager

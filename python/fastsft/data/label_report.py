@@ -18,6 +18,20 @@ _LOSES = ("unlabelled", "dropped", "excluded")
 _AFTER_A_CUT = ("ends_with_user", "empty_last_reply")
 
 
+_TURNS = "a message of the user, and after it a reply with text"
+# Issue -> the form without it
+_EXPECTED = {
+    "bad_message": 'messages with "from" and "value", or with "role" and "content": rename the fields',
+    "not_json": 'a whole record of JSON in each line, with "double quotes"; .json is for an array',
+    "not_text": "text as content; numbers go into quotes, pictures and sound are not trained",
+    "unknown_role": "known roles: --role_map NAME=user,OTHER=assistant names them",
+    "no_conversations": "records as in docs/data_files.md",
+    **dict.fromkeys(
+        ("ends_with_user", "empty_last_reply", "assistant_only", "empty_conversation", "empty_user"), _TURNS
+    ),
+}
+
+
 def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template: str = "") -> None:
     """Raise DataError if nothing is learned, or if a larger fraction than `max_dropped` has no label.
 
@@ -46,8 +60,10 @@ def _causes(report: _C.DataReport) -> Iterator[str]:
         yield f"of {count:,} no reply begins within --model_max_length: raise it"
     names = [name for name, entry in report.entries.items() if entry.reason and lost[name]]
     if names:
-        most = report.entries[max(names, key=lambda name: (lost[name], name not in _AFTER_A_CUT))]
-        yield f"{most.first[0]}: {most.reason}"
+        most = max(names, key=lambda name: (lost[name], name not in _AFTER_A_CUT))
+        yield f"{report.entries[most].first[0]}: {report.entries[most].reason}"
+        if most in _EXPECTED:
+            yield f"expected {_EXPECTED[most]}"
 
 
 def _num_lost(entry: _C.ReportEntry) -> int:

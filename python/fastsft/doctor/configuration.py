@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastsft.arguments import DataArguments, LoraArguments, ModelArguments, TrainingArguments
 from fastsft.arguments.given import COMMAND_LINE, RefusedFlagsError, made_with
-from fastsft.arguments.parsing.hints import clearer, unknown_words
+from fastsft.arguments.parsing.hints import clearer
 from fastsft.arguments.parsing.parser import DataclassParser
 from fastsft.arguments.resolve.training import check_best_of_command
 from fastsft.arguments.support import default_of
@@ -58,7 +58,7 @@ def parse_argv(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     file = args_file()
     values, unknown = parser.parse_values(argv, [file] if file is not None else [])
     if unknown:
-        raise ValueError(unknown_words(unknown, parser._option_string_actions))
+        parser.refuse(unknown)
     return vars(values), parser.given
 
 

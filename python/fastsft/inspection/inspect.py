@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from fastsft import _C
-from fastsft.data.chat.labelling import AUTO, LabelSettings, describe, make_labeller, parse_role_map
+from fastsft.data.chat.labelling import (
+    AUTO,
+    LabelSettings,
+    describe,
+    describe_labels,
+    make_labeller,
+    parse_role_map,
+)
 from fastsft.data.chat.mask_policy import resolve_policy, set_pad_token
 from fastsft.data.conversation_labels import check_tokenizer, detect_tools
 from fastsft.data.errors import hinted_reading
@@ -121,13 +128,10 @@ class InspectionSetup:
         data_format: str = "auto",
     ) -> Inspection:
         """Read and inspect `data` once. ValueError if there is no record, or if a record is too long."""
-        name, inputs, size = _inputs(data, max_record_bytes, data_format)
-        progress = LabelProgress(size, shown=show_progress)
-        try:
-            with hinted_reading():
-                seen = _C.survey_inputs(inputs, self.labeller, choice, progress)
-        finally:
-            progress.close()
+        name, seen = self.read(
+            data, choice, show_progress=show_progress, max_record_bytes=max_record_bytes,
+            data_format=data_format,
+        )  # fmt: skip
         labelling = {**describe(self.labeller, self.why), "max_record_bytes": max_record_bytes}
         stop = self.native.find_token(str(labelling["stop_token"]))
         return Inspection(
@@ -144,6 +148,28 @@ class InspectionSetup:
             records=[InspectedRecord.of(record, self.native, stop) for record in seen.chosen],
             unit=self.unit,
         )
+
+    def read(
+        self,
+        data: str | Path | Iterable[object],
+        choice: _C.SurveyChoice,
+        *,
+        show_progress: bool = False,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        data_format: str = "auto",
+    ) -> tuple[str, _C.Survey]:
+        """Read `data` once, and return its name and what was seen. ValueError as in `survey`."""
+        name, inputs, size = _inputs(data, max_record_bytes, data_format)
+        progress = LabelProgress(size, shown=show_progress)
+        try:
+            with hinted_reading():
+                return name, _C.survey_inputs(inputs, self.labeller, choice, progress)
+        finally:
+            progress.close()
+
+    def described(self) -> str:
+        """Describe the labels in a line: mask policy, template and limit."""
+        return describe_labels(describe(self.labeller, self.why), f", at most {self.width:,} tokens")
 
 
 def prepare(

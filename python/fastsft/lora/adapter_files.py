@@ -50,7 +50,7 @@ class AdapterDirectory:
         if config is None:
             raise ValueError(
                 f"{self.directory}: expected a directory with {CONFIG_NAME}, as peft and fastsft save "
-                "adapters, found none"
+                f"adapters, found none{_instead(self.directory)}"
             )
         self.settings = LoraSettings.from_config(read_json_object(config), str(config))
         self.file = self._find()
@@ -107,7 +107,10 @@ class AdapterDirectory:
             if names:
                 rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
                 shown = f"{', '.join(names[:_SHOWN])}{rest}{_release_hint(names, targets)}"
-                raise ValueError(f"{self.file}: {problem} {shown}")
+                raise ValueError(
+                    f"{self.file}: {problem} {shown}; are {CONFIG_NAME} and the base model those that it was "
+                    "trained with?"
+                )
         for name, shape in expected.items():
             if self.shapes[name] != shape:
                 raise ValueError(
@@ -154,6 +157,14 @@ class AdapterDirectory:
         if not value.is_floating_point():
             raise ValueError(f"{self.file}: {in_file}: expected a floating-point type, got {value.dtype}")
         return value.contiguous()
+
+
+def _instead(directory: Path) -> str:
+    if (directory / "config.json").is_file():
+        return "; it is a whole model, which needs no merging and is trained on as --model_name_or_path"
+    if directory.is_dir():
+        return "; copy it there, too, or name the directory that a run with --lora True has written"
+    return ": there is no such directory"
 
 
 def _release_hint(names: Iterable[str], targets: Targets) -> str:

@@ -133,11 +133,14 @@ def _base_directory(adapter: AdapterDirectory, base: str | Path | None) -> Path:
         raise ValueError(
             f"{adapter.directory}: its configuration names no base model: give one with --base-model-path"
         )
+    if base is not None:
+        return model_directory(str(base), flag="--base-model-path")
     try:
-        return model_directory(str(named))
+        return model_directory(str(named), flag="base_model_name_or_path")
     except ValueError as error:
-        about = str(error).replace("--model_name_or_path", "").replace("model_name_or_path:", "").strip()
-        raise ValueError(f"--base-model-path: {about}") from error
+        raise ValueError(
+            f"{adapter.directory}/{CONFIG_NAME}: {error}; --base-model-path says where the base model is"
+        ) from None
 
 
 def _first_elements(adapter: Adapter, model: CausalLM) -> dict[str, int]:

@@ -175,7 +175,10 @@ def _checked(name: str, value: object, where: str) -> object:
     if value is None and name not in _NEVER_NONE:
         return None
     if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
-        raise ValueError(f"{where}: {name}: got {value!r}, which is a {type(value).__name__}")
+        kinds = " or ".join(kind.__name__ for kind in expected)
+        raise ValueError(
+            f"{where}: {name}: expected {kinds or 'nothing'}, got {type(value).__name__} {value!r}"
+        )
     return value
 
 

@@ -14,6 +14,7 @@ from fastsft.lora.modules import EMBEDDING, HEAD, Module, modules_of
 from fastsft.lora.settings import LoraSettings
 from fastsft.model.family import ties_embeddings
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.near_names import nearest_text
 
 ALL_LINEAR = "all-linear"
 # Linear layers whose weights the engine joins to one matrix (csrc/model/linears.h).
@@ -156,7 +157,7 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
         without = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
         raise ValueError(
             f"LoRA: target_modules {_listed(settings.target_modules)}{about}{without} match no module of the "
-            f"model; its linear layers are {', '.join(_endings(modules))}{hint}"
+            f"model; its linear layers are {', '.join(_endings(modules))} (all-linear: all of them){hint}"
         )
     if isinstance(settings.target_modules, tuple):
         excluded = [module.name for module in modules if _is_excluded(settings, module.name)]
@@ -165,7 +166,7 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
             if target not in names and not any(_ends_with(name, (target,)) for name in names):
                 warn_once(
                     f"LoRA: the target module {target} matches nothing; the model's linear layers are "
-                    f"{', '.join(_endings(modules))}"
+                    f"{', '.join(_endings(modules))}{nearest_text(target, _endings(modules))}"
                 )
     for module in matched:
         if module.name == EMBEDDING:

@@ -22,6 +22,7 @@ from fastsft.model.config import read_generation_config
 from fastsft.model.engine_choice import open_model
 from fastsft.model.family import DEFAULT_ATTENTION, as_computed, is_vision_text, tell_ignored_cap
 from fastsft.model.generic.empty_model import FAULTS, first_line
+from fastsft.model.not_a_model import no_config, no_weights
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.model.weights import has_safetensors
 from fastsft.runtime.messages import warn_once
@@ -169,11 +170,9 @@ class ChatModel:
     ) -> None:
         path = file_inside(directory, "config.json")
         if path is None:
-            hint = "; it has a LoRA adapter, which fastsft.lora.merge.open_chat_model opens"
-            hint = hint if file_inside(directory, "adapter_config.json") is not None else ""
-            raise ValueError(f"{directory}: expected a model directory, found no config.json{hint}")
+            raise no_config(directory)
         if not has_safetensors(Path(directory)):
-            raise ValueError(f"{directory}: expected weights in safetensors, found none")
+            raise no_weights(directory, "weights in safetensors")
         self.tokenizer = Tokenizer.from_pretrained(str(tokenizer or directory))
         self.prompts = Prompts(self.tokenizer, template)
         if dtype == "auto":

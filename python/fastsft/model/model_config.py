@@ -8,6 +8,7 @@ from typing import Any
 
 from fastsft.model.config import check_config_types, json_text
 from fastsft.model.config_words import as_computed_here, in_both_words
+from fastsft.model.not_a_model import no_config
 from fastsft.model.rope_words import check_agree, set_rope
 from fastsft.model.weights import has_safetensors
 from fastsft.runtime.hub_models import (
@@ -76,8 +77,7 @@ def config_of_directory(directory: Path) -> ModelConfig:
     """Read a model directory's config.json. ValueError if there is none."""
     path = file_inside(directory, "config.json")
     if path is None:
-        hint = _adapter_hint(directory)
-        raise ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json{hint}")
+        raise no_config(directory)
     return _read_config(path)
 
 
@@ -86,16 +86,6 @@ def _read_config(path: Path) -> ModelConfig:
     check_config_types(content, path)
     check_agree(content, str(path))
     return ModelConfig(content)
-
-
-def _adapter_hint(directory: Path) -> str:
-    """Return a hint for an error message if `directory` has an adapter; else ""."""
-    if not (directory / "adapter_config.json").is_file():
-        return ""
-    return (
-        "; it has a LoRA adapter: name its base model, and train on with --lora_weight_path "
-        f"{directory}, or make one model of the two with fastsft merge"
-    )
 
 
 def write_both_words(directory: str | Path) -> None:

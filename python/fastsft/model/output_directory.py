@@ -26,6 +26,7 @@ from fastsft.runtime.output_files import (
     record_written,
     recorded_files,
 )
+from fastsft.runtime.regular_files import kind_of
 from fastsft.tokenizer.files import is_tokenizer_file
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def _try_writing(directory: Path) -> None:
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
-        got = "a file" if os.path.isfile(directory) else error.strerror
+        got = error.strerror
+        if os.path.exists(directory) and not os.path.isdir(directory):
+            got = "a file" if os.path.isfile(directory) else kind_of(os.stat(directory).st_mode)
         raise ValueError(
             f"--output_dir: {directory}: expected a directory to write into, got: {got}; choose another "
             "--output_dir"

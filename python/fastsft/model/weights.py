@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.model.family import is_native
+from fastsft.model.not_a_model import no_weights
 from fastsft.ranks.exchange import AllOrNone
 from fastsft.runtime.hub_models import TOKENIZER_FILES, WEIGHT_FILES, local_directory, snapshot
 from fastsft.runtime.messages import warn_once
@@ -145,10 +146,8 @@ def pickled_files(directory: Path) -> Iterator[Path]:
         return
     index = file_inside(directory, _PICKLED_INDEX)
     if index is None:
-        raise ValueError(
-            f"{directory}: expected model.safetensors, model.safetensors.index.json, {_PICKLED} or "
-            f"{_PICKLED_INDEX}, found none"
-        )
+        files = f"model.safetensors, model.safetensors.index.json, {_PICKLED} or {_PICKLED_INDEX}"
+        raise no_weights(directory, files)
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise ValueError(f'{index}: expected an object with "weight_map": {{tensor: file}}')

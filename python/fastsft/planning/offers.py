@@ -72,7 +72,9 @@ class Refused:
 
     def _changes(self, methods: Methods) -> _Offers:
         yield from self._same_numbers()
-        yield from self._other_rounding()
+        yield from (rounded := list(self._other_rounding()))
+        if not any(self.memory.holds(plan) for _, plan in rounded):
+            yield from self._eight_bits()
         state = self.smallest.setting.state
         if self.smallest.setting.device == "cuda" and not state.offload:
             name = state.strategy if self.smallest.setting.world_size > 1 else "full_shard"
@@ -129,6 +131,24 @@ class Refused:
         if state.compute_dtype == "bfloat16" and state.replace(**narrow) != state:
             flags = " ".join(f"--{name} {dtype}" for name, dtype in narrow.items())
             yield flags, self._planned(**narrow)
+
+    def _eight_bits(self) -> _Offers:
+        """Yield AdamW with moments of 8 bits, with as few other roundings as make it fit."""
+        state, flags = self.smallest.setting.state, ""
+        if state.optimizer != "adamw":
+            return
+        options: dict[str, Any] = {}
+        steps: list[tuple[str, dict[str, Any]]] = [("--optim adamw_8bit", {"optimizer": "adamw_8bit"})]
+        if state.grad_dtype == "float32":
+            steps.append(("--grad_dtype bfloat16", {"grad_dtype": "bfloat16", "sync_each_batch": True}))
+        if state.compute_dtype == "float32" and has_bfloat16(self.smallest.setting.gpu):
+            steps.append(("--bf16 True", {"compute_dtype": "bfloat16", "master_dtype": "split"}))
+        for flag, option in steps:
+            flags, options = f"{flag} {flags}".strip(), {**options, **option}
+            changed = self._planned_if_possible(**options)
+            if changed and self.memory.holds(changed):
+                yield flags, changed
+                return
 
     def _other_methods(self, methods: Methods) -> _Offers:
         """Yield each method that fits; if there is none, the lightest with shorter rows."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.checkpoint.finished_run import (
+    AskedRun,
     check_no_other_model,
     check_not_ended,
     finished_output,
@@ -60,20 +61,20 @@ def find_start(config: RunConfig, model: CausalLM, data: LoadedData) -> Finished
     `output_dir` has another run's model, or if the merged model cannot be saved.
     """
     args, sets = config.args, (data.train_dataset, data.sets.get("eval_dataset"))
-    given = (model, args, data.tokenizer, *sets)
+    run = AskedRun(model, args, data.tokenizer, *sets)
     asked: bool | str | None = args.resume_from_checkpoint
     if asked in (None, True) and not args.no_resume:
-        output = finished_output(*given)
+        output = finished_output(run)
         if output is not None:
             merge_finished(args, config.lora_args, model)
             return Finished(output)
-        check_not_ended(*given)
+        check_not_ended(run)
     starts_over = asked is None and args.no_resume
     checkpoint = asked
     if asked is None and not starts_over:
         checkpoint = newest_checkpoint(config.output_dir) is not None
     if not checkpoint:
-        check_no_other_model(*given)
+        check_no_other_model(run)
     check_merged_path(args.output_dir, config.lora_args, model)
     return Resume(checkpoint) if checkpoint else Fresh(starts_over)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft.arguments.parsing.call_arguments import chooses_cpu
-from fastsft.runtime.launch import launch
+from fastsft.runtime.launch import QUIET_LAUNCHER, launch
 from fastsft.runtime.search_path import child_environment
 from fastsft.runtime.terminal import say
 
@@ -69,8 +69,8 @@ def _rank_environment(module: ModuleSpec | None, count: int) -> dict[str, str]:
     """
     threads = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // count))}
     if module is None or module.name.split(".")[0] != "fastsft":
-        return {**threads, **os.environ}
-    return {**threads, **child_environment(), "PYTHONSAFEPATH": "1"}
+        return {**threads, **os.environ, QUIET_LAUNCHER: "1"}
+    return {**threads, **child_environment(), "PYTHONSAFEPATH": "1", QUIET_LAUNCHER: "1"}
 
 
 def _visible_gpus() -> int:

@@ -9,17 +9,25 @@ from importlib import resources
 from fastsft.runtime.terminal import one_line
 
 
-def html_page(title: str, body: str, data: tuple[str, object], files: tuple[str, str]) -> str:
+def html_page(
+    title: str,
+    body: str,
+    data: tuple[str, object],
+    files: tuple[str, str],
+    base: tuple[str, str] | None = None,
+) -> str:
     """Return an HTML page.
 
     body: HTML. data: (element id, value); the page's script reads the value as JSON from that element.
-    files: (package, file name without ending) of the style (.css) and the script (.js).
+    files: (package, file name without ending) of the style (.css) and the script (.js). base: another
+    page's files, whose style comes before.
     """
     name, value = data
+    style = (_resource(*base, ".css") if base else "") + _resource(*files, ".css")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html_text(title)}</title><style>{_resource(*files, '.css')}</style></head><body>{body}"
+        f"<title>{html_text(title)}</title><style>{style}</style></head><body>{body}"
         f'<div id="tip" hidden></div><script type="application/json" id="{name}">{_json(value)}</script>'
         f"<script>{_resource(*files, '.js')}</script></body></html>\n"
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-UNREACHED = "the hub was not reached, and no copy is in the cache"
-OFFLINE = "HF_HUB_OFFLINE is set, so that the hub is not asked, and no whole copy is in the cache"
+UNREACHED = "the hub was not reached, and no copy is in the cache; check the network, or name a local copy"
+OFFLINE = (
+    "HF_HUB_OFFLINE is set, so that the hub is not asked, and no whole copy is in the cache; unset it, or "
+    "name a local copy"
+)
 
 
 def hub_reason(error: Exception, what: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft.runtime.hub import hub_reason, is_unreachable, partial_reason
+from fastsft.runtime.near_names import nearest_path
 from fastsft.runtime.regular_files import check_name
 
 DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
@@ -20,6 +22,8 @@ _ADDRESSES = ("hf://", "https://huggingface.co/", "http://huggingface.co/", "hug
 
 def local_directory(name: str, flag: str = _FLAG) -> Path | None:
     """Return `name` as a directory; None if it may be a hub model. ValueError if it cannot be either."""
+    if not name.strip():
+        raise ValueError(f"{flag}: expected a model directory or the name of a hub model, got nothing")
     path = expanded(name)
     if path.is_dir():
         check_name(path.absolute(), flag)
@@ -27,9 +31,25 @@ def local_directory(name: str, flag: str = _FLAG) -> Path | None:
     for address in _ADDRESSES:
         if name.startswith(address):
             raise ValueError(_hint_at_name(name.removeprefix(address).strip("/"), flag, name))
+    if os.path.lexists(path):
+        raise ValueError(f"{flag}: expected a model directory, got {_kind(path, name)}")
     if not may_be_hub_name(name):
-        raise ValueError(f"{flag.lstrip('-')}: {name} is not a directory")
+        raise ValueError(f"{flag}: {name} is not a directory{_near(path) or ': nothing is there'}")
     return None
+
+
+def _kind(path: Path, name: str) -> str:
+    """Return text that says what `name` is instead of a directory, and the way out."""
+    if path.exists():
+        is_of_model = (path.parent / "config.json").is_file()
+        way = f"its directory, {path.parent}" if is_of_model else "a directory with config.json"
+        return f"the file {name}; name {way}"
+    return f"the link {name} to {os.readlink(path)}, which is not there; name another directory"
+
+
+def _near(path: Path) -> str:
+    near = nearest_path(path, directories=True)
+    return "" if near is None else f"; the nearest there is {near}"
 
 
 def expanded(name: str) -> Path:
@@ -38,11 +58,6 @@ def expanded(name: str) -> Path:
         return Path(name).expanduser()
     except RuntimeError:
         raise ValueError(f"{name}: no user {name.split('/')[0][1:]} has a home directory here") from None
-
-
-def is_address(name: str) -> bool:
-    """Return True for a URL, and for a name on huggingface.co."""
-    return "://" in name or name.startswith(_ADDRESSES)
 
 
 def may_be_hub_name(name: str) -> bool:
@@ -70,8 +85,8 @@ def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str =
         )
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         raise ValueError(
-            f"{flag} {name}: no such directory ({Path(name).absolute()}), and not found on the hub: "
-            f"{hub_reason(error, 'model')}{of_default(name)}"
+            f"{flag} {name}: no such directory ({Path(name).absolute()}{_near(Path(name))}), and not "
+            f"found on the hub: {hub_reason(error, 'model')}{of_default(name)}"
         ) from error
     except Exception as error:  # also errors of httpx and of hf_xet, which share no base class
         if not isinstance(error, OSError | RuntimeError) and not is_unreachable(error):

@@ -199,6 +199,14 @@ def _address(probe: socket.socket, name: str) -> str | None:
 _runs_own_code_alone = False
 
 
+QUIET_LAUNCHER = "FASTSFT_QUIET_LAUNCHER"  # set by program/self_launch.py
+
+
+def ends_with_traceback() -> bool:
+    """True if torchrun has started this rank and will print a traceback after a signal."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and QUIET_LAUNCHER not in os.environ
+
+
 @contextmanager
 def only_own_code() -> Iterator[None]:
     """Declare that the block runs only fastsft's own code, and no code of a script."""

@@ -45,7 +45,7 @@ def write_below(directory: Path, name: str, content: _Content, durable: bool = F
 
 
 def check_output_file(path: str | Path, flag: str) -> None:
-    """Raise ValueError if `path` exists and is not a regular file.
+    """Raise ValueError if `path` exists and is not a regular file, or if its folder is missing.
 
     flag: the flag with which the user named the file, for the message. A link to a regular file is allowed; a
     write replaces the link, not its target.
@@ -53,6 +53,12 @@ def check_output_file(path: str | Path, flag: str) -> None:
     try:
         mode = os.stat(path).st_mode
     except OSError:
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise ValueError(
+                f"{flag}: {path}: expected a file in a folder that is there, got {folder}: make it first, or "
+                "choose another name"
+            ) from None
         return
     if not stat.S_ISREG(mode):
         raise ValueError(

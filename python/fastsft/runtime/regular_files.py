@@ -160,7 +160,11 @@ def read_text(
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected {what} in UTF-8: {error.reason} at byte {error.start}") from None
+        other = "UTF-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "WINDOWS-1252"
+        raise ValueError(
+            f"{path}: expected {what} in UTF-8: {error.reason} at byte {error.start}; iconv -f {other} "
+            f"-t UTF-8 makes UTF-8 of {other}"
+        ) from None
     text = text.removeprefix("\ufeff") if of_user else text
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -177,7 +181,9 @@ def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: 
     except RecursionError:
         raise ValueError(f"{path}: expected a JSON object, this is nested too deep") from None
     except ValueError as error:
-        raise ValueError(f"{path}: expected a JSON object: not JSON: {error}") from None
+        reason = f"not JSON: {error}" if text.strip() else "the file is empty"
+        way = "" if of_user else "; copy or download it again"
+        raise ValueError(f"{path}: expected a JSON object: {reason}{way}") from None
     if "\\ud" in text.lower():
         _check_texts(content, str(path))
     return content

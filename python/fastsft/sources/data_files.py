@@ -5,21 +5,16 @@ A directory contains either a data set that the library datasets has saved, or d
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from fastsft.runtime.near_names import nearest_path
 from fastsft.runtime.regular_files import check_name, read_json_object
 from fastsft.sources.file_formats import NOT_DATA, data_suffix, tell_rest
 from fastsft.sources.hub_files import PREFIX, fetch_hub_files, is_hub_path
-
-if TYPE_CHECKING:
-    pass
-
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 _STANDARD_INPUT = "-"
@@ -64,6 +59,9 @@ def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
 
 
 def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
+    if not item.strip():
+        raise ValueError("expected the name of a file, got none")
+    item = item if os.path.exists(item) else os.path.expanduser(item)
     path, weight = item, 1.0
     match = _WEIGHT.fullmatch(item)
     if match and not os.path.exists(item):
@@ -79,6 +77,10 @@ def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
     if not paths:
         raise ValueError(f"{path} is not a file, and no file's name matches it{_hint_at(path)}")
     for found in paths:
+        if os.path.islink(found) and not os.path.exists(found):
+            raise ValueError(
+                f"{found} is a link to {os.readlink(found)}, which is not there; name another file"
+            )
         for path in directory_files(found) if os.path.isdir(found) else [found]:
             yield DataFile(path, weight)
 
@@ -87,11 +89,11 @@ def _hint_at(path: str) -> str:
     """Return a hint for an error message about a missing file: a file of a similar name, or the hub."""
     if "/datasets/" in path and "://" in path:
         return f"; a data set of the hub is {PREFIX}owner/name"
-    folder, name = os.path.split(path)
-    names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    if near := difflib.get_close_matches(name, names, 1, cutoff=0.8):
-        return f"; the nearest there is {os.path.join(folder, near[0])}"
-    if _HUB_NAME.fullmatch(path) and not os.path.isdir(folder):
+    if "://" in path:
+        return "; download it, and name the file"
+    if near := nearest_path(path):
+        return f"; the nearest there is {near}"
+    if _HUB_NAME.fullmatch(path) and not os.path.isdir(os.path.dirname(path)):
         return f"; a data set of the hub is {PREFIX}{path}"
     return ""
 
@@ -147,8 +149,13 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
         raise ValueError(f"{path} is the directory of a model, not of data; name its files: {folder}/*.jsonl")
     suffixes = {name: kind for name in names if name not in NOT_DATA and (kind := data_suffix(name))}
     if not suffixes:
-        named = _pattern_below(folder) or f"{folder}/*.jsonl"
-        raise ValueError(f"{path} is a directory; name its files: {named}")
+        if below := _pattern_below(folder):
+            raise ValueError(f"{path} is a directory; name its files: {below}")
+        got = "nothing" if not names else f"{', '.join(names[:3])}{', ...' * (len(names) > 3)}"
+        raise ValueError(
+            f"{path}: expected a directory with data files (.json, .jsonl, .parquet, .arrow, .csv), found "
+            f"{got}; name another directory, or a file"
+        )
     kinds = sorted(set(suffixes.values()))
     if len(kinds) > 1:
         raise ValueError(

@@ -301,11 +301,15 @@ def _guarded(stream: Stream, name: str, watch: Callable[[bytes], None] | None) -
         try:
             block = stream.read(size)
         except (OSError, EOFError) as error:
-            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
+            raise ValueError(
+                f"{name}: cannot be unpacked to its end: {error}; copy or download it again"
+            ) from None
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ("zlib", "zstandard", "pyarrow"):
                 raise
-            raise ValueError(f"{name}: cannot be unpacked to its end: {error}") from None
+            raise ValueError(
+                f"{name}: cannot be unpacked to its end: {error}; copy or download it again"
+            ) from None
         if watch:
             watch(block)
         return block

@@ -74,6 +74,8 @@ class BadSteps:
         policy = self._args.on_nonfinite if answered else "skip"
         narrow = "use --bf16 True, as float16 holds no number above 65,504, " if self._args.fp16 else ""
         advice = f"{narrow}lower --learning_rate or --max_grad_norm, or let --on_nonfinite skip such steps"
+        if step == 1 and not narrow:
+            advice = "the model may be damaged: fastsft verify DIR looks at all its numbers"
         if policy == "stop":
             raise NotFiniteError(step, f"{reason}; it changed no weight; {advice}{_RESUMES}")
         if self._count >= self._args.max_nonfinite_skips:

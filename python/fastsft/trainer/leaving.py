@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fastsft import _C
 from fastsft.runtime.errors import Interrupted
 from fastsft.runtime.interactive import is_interactive
-from fastsft.runtime.launch import launch
+from fastsft.runtime.launch import ends_with_traceback, launch
 from fastsft.runtime.messages import tell
 from fastsft.runtime.timeouts import deadline
 from fastsft.trainer.signals import EXIT_BASE
@@ -50,7 +50,11 @@ def _save_at(run: Run, number: int) -> str:
     path = run.save()
     with deadline(run.setup.args, "save"):
         saver.wait()
-    return f"saved {path}; the same command resumes from it" if saver.has(path) else f"{path} was not saved"
+    if not saver.has(path):
+        return f"{path} was not saved"
+    leaves = number != run.signals.only_save and ends_with_traceback()
+    follows = "; the traceback below is torchrun's own, of the signal" if leaves else ""
+    return f"saved {path}; the same command resumes from it{follows}"
 
 
 def _interrupt_script(run: Run) -> NoReturn:

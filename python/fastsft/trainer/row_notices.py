@@ -73,14 +73,18 @@ class RowNotices:
                 )
 
 
+# --loss_norm -> the other rule, and what holds here
+_RULES = {
+    "global_tokens": ("global_labels", "here they do not"),
+    "global_labels": ("global_tokens", "here they do"),
+}
+
+
 def _first_labels(count: int, args: TrainingArguments) -> str:
-    counted = "counted among the tokens that the loss is divided by"
-    rules = {
-        "global_tokens": f"is not {counted}, as in transformers 5.x",
-        "global_labels": f"is {counted}, as in transformers 4.46 to early 5.x",
-    }
-    (other,) = rules.keys() - {args.loss_norm}
+    other, here = _RULES[args.loss_norm]
     return (
-        f"{count:,} rows have a learned label 0, which no token predicts: it {rules[args.loss_norm]}; "
-        f"{how_to_set(args, 'loss_norm', other)} for the other rule"
+        f"{count:,} rows learn their first token (as with labels = input_ids), which no token before it "
+        "predicts, so that it adds nothing to the loss; in transformers 4.46 to early 5.x such tokens count "
+        f"in the number by which the loss is divided, in later releases they do not, and {here}: "
+        f"{how_to_set(args, 'loss_norm', other)} is the other rule, and with labels[0] = -100 both agree"
     )

@@ -122,7 +122,7 @@ EXPORTED cudaError_t cudaHostUnregister(void* pointer) {
 EXPORTED cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   COUNT_CALL();
   *total = state().memory_bytes;
-  *free = state().memory_bytes - state().used_bytes;
+  *free = state().memory_bytes - state().others_bytes - state().used_bytes;
   return returned(cudaSuccess);
 }
 EXPORTED cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,

@@ -32,9 +32,11 @@ Schedule schedule_named(const std::string& name) {
 // FAKE_DEVICE_COUNTS      1: count operations, their bytes and FLOPs, by name
 // FAKE_DEVICE_DEVICES     number of devices; default 1
 // FAKE_DEVICE_MEMORY_GIB  of each; default 16
+// FAKE_DEVICE_FREE_MIB    what is free at first, the rest being others'; default: all
 // FAKE_DEVICE_LIMIT_MIB   what cudaMalloc grants, whatever cudaMemGetInfo says; default: all
 // FAKE_DEVICE_POISON      0: do not fill new memory with NaN
 // FAKE_DEVICE_FAIL_AT     number of the operation that fails as an illegal access would
+// FAKE_DEVICE_REFUSE_CUDNN  set: cuDNN has no engine for any graph
 // FAKE_DEVICE_PATIENCE    seconds that the host waits for the collectives of other ranks; default
 // 60
 State::State()
@@ -48,9 +50,12 @@ State::State()
       memory_bytes(
           static_cast<size_t>(std::stod(setting("FAKE_DEVICE_MEMORY_GIB", "16")) * (1ull << 30))),
       limit_bytes(memory_bytes),
+      others_bytes(0),
       fail_at(std::stoull(setting("FAKE_DEVICE_FAIL_AT", "0"))) {
   const std::string limit = setting("FAKE_DEVICE_LIMIT_MIB", "");
   if (!limit.empty()) limit_bytes = std::stoull(limit) << 20;
+  const std::string free = setting("FAKE_DEVICE_FREE_MIB", "");
+  if (!free.empty()) others_bytes = memory_bytes - (std::stoull(free) << 20);
   streams.push_back(std::make_unique<Stream>());
   streams.front()->eager = random() % 2 == 0;
 }

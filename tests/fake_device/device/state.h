@@ -70,7 +70,7 @@ struct State {
   std::mt19937 random;
   bool check_races, poison, counts;
   int devices, patience_seconds;
-  size_t memory_bytes, limit_bytes;
+  size_t memory_bytes, limit_bytes, others_bytes;
   uint64_t fail_at;
 
   std::vector<std::unique_ptr<Stream>> streams;  // by id; 0 is the default stream

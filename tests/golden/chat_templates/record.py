@@ -1,13 +1,15 @@
 """Recorder of published chat templates, of LLaMA-Factory's texts, and of the labels of each template.
 
 `published.zip` is taken out of two packages that collect templates, whose files must be in the working
-directory. `llama_factory.json` holds two turns as LLaMA-Factory 0.9.5 writes them with its templates of these
-names. `labels.tsv` is the outcome of each conversation with each template: fastsft's labels, compared with
+directory, and `generation_blocks.zip` has all templates of TRL with `{% generation %}` blocks.
+`llama_factory.json` holds two turns as LLaMA-Factory 0.9.5 writes them with its templates of these names.
+`labels.tsv` is the outcome of each conversation with each template: fastsft's labels, compared with
 transformers token by token.
 """
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -62,6 +64,7 @@ LLAMA_CPP = {
     "solar-open": "upstage-Solar-Open-100B",
     "step-3.5": "StepFun3.5-Flash",
 }
+GENERATION = re.compile(rb"{%-?\s*generation\b")
 FACTORY_NAMES = ("qwen", "gemma", "mistral", "phi", "zephyr", "alpaca", "vicuna", "chatml")
 TURNS = ("Hi", "Ho", "He", "Ha")
 # Texts of `chat_template` in published tokenizer_config.json files; NOTICE.md names the models.
@@ -78,8 +81,17 @@ def package_file(pattern: str) -> Path:
     return found[0]
 
 
+def write_blocks(path: Path) -> None:
+    """Write all of TRL's templates that have `{% generation %}` blocks."""
+    with zipfile.ZipFile(package_file("trl-1.16.0-*.whl")) as wheel:
+        names = [name for name in wheel.namelist() if name.startswith("trl/chat_templates/")]
+        texts = {Path(name).stem: wheel.read(name) for name in names if name.endswith(".jinja")}
+    blocks = {name: text for name, text in texts.items() if GENERATION.search(text)}
+    write_templates(path, blocks)
+
+
 def write_published(path: Path) -> None:
-    texts = {}
+    texts: dict[str, bytes] = {}
     with zipfile.ZipFile(package_file("trl-1.16.0-*.whl")) as wheel:
         for name, theirs in TRL.items():
             texts[name] = wheel.read(f"trl/chat_templates/{theirs}.jinja")
@@ -89,6 +101,10 @@ def write_published(path: Path) -> None:
             file = source.extractfile(members[f"{theirs}.jinja"])
             assert file is not None
             texts[name] = file.read()
+    write_templates(path, texts)
+
+
+def write_templates(path: Path, texts: dict[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, text in sorted(texts.items()):
             info = zipfile.ZipInfo(f"{name}.jinja", (2026, 1, 1, 0, 0, 0))
@@ -132,6 +148,7 @@ RECORDER = Recorder(
     parts=each_file(
         {
             "published.zip": write_published,
+            "generation_blocks.zip": write_blocks,
             "llama_factory.json": write_llama_factory,
             "labels.tsv": write_labels,
         }

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from argparse import Action
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
+from fastsft.arguments.imports.recognise import looks_foreign
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.arguments.parsing.hints import hints as hints_about
 from fastsft.arguments.parsing.options import WordsAction
+from fastsft.arguments.parsing.wrong_values import wrong_choice, wrong_number
 from fastsft.arguments.values import union_members
+from fastsft.runtime.near_names import nearest_path
 from fastsft.runtime.regular_files import read_json, read_text
 
 _SCALAR_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 _FILE_FIELDS = ("data_path", "eval_data_path")  # fields whose values are file names, joined by commas
+_NESTED = "; flags are not nested: give each its name, at the left margin"
 
 
 class Written(NamedTuple):
@@ -34,7 +39,9 @@ def read_flag_file(path: str | Path) -> dict[str, Any]:
     """
     file = Path(path).expanduser()
     if not os.path.lexists(file):
-        raise ValueError(f"--config: {path}: no such file")
+        near = nearest_path(file)
+        way = f"the nearest there is {near}" if near else "fastsft recipes NAME writes one"
+        raise ValueError(f"--config: {path}: expected a YAML or JSON file of flags, got no such file; {way}")
     if file.suffix not in (".yaml", ".yml", ".json"):
         raise ValueError(f"--config: expected a .yaml, .yml or .json file, got {path}")
     try:
@@ -47,7 +54,10 @@ def read_flag_file(path: str | Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ValueError(f"--config: {path}: expected names of flags with values, got {_kind(content)}")
+        raise ValueError(
+            f"--config: {path}: expected names of flags with values, as in `learning_rate: 1e-5`, got "
+            f"{_kind(content)}"
+        )
     return {str(key): value for key, value in content.items()}
 
 
@@ -59,15 +69,64 @@ def _read_yaml(text: str, path: str | Path) -> object:
         node = loader.get_single_node()
         if node is None:
             return None
+        if isinstance(node, yaml.MappingNode):
+            _check_twice(node.value)
         content = loader.construct_document(node)
         if not isinstance(content, dict):
             return content
         nodes = {loader.construct_object(name, deep=True): value for name, value in node.value}
         texts = {key: scalar.value for key, scalar in nodes.items() if scalar.tag in _SCALAR_TAGS}
         return content | {key: Written(content[key], text) for key, text in texts.items()}
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(f"--config: {path} is not YAML{_place_in(text, error)}") from None
+    except _TwiceError as error:
+        raise ValueError(f"--config: {path}: {error}") from None
     # PyYAML raises ValueError for an impossible date, such as 2026-13-01.
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(f"--config: {path} is not YAML: {error}") from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--config: {path} is not YAML: {reason}; mend it, or name another file") from None
+
+
+def _check_twice(items: list[tuple[Any, Any]]) -> None:
+    """Raise ValueError if a key is there twice; PyYAML would take the last."""
+    lines: dict[object, int] = {}
+    for name, _ in items:
+        line = name.start_mark.line + 1
+        if (first := lines.setdefault(name.value, line)) != line:
+            raise _TwiceError(f"{name.value} is there twice, in lines {first} and {line}: leave one out")
+
+
+class _TwiceError(Exception):
+    """A key that a YAML file has twice."""
+
+
+# A part of PyYAML's message -> the way out
+_YAML_ADVICE = {
+    r"'\t'": "YAML indents with spaces, not with tabs",
+    "expected ':'": "write `name: value`, with a space after the colon",
+    "mapping values are not allowed": "quote a value with a colon, and begin all names in one column",
+    "single document": "leave out --- and all that follows it",
+    "undefined alias": "put a value that begins with * into quotes",
+    "constructor for the tag": "leave out the tag, which begins with !",
+    "a quoted scalar": "close the quotation mark",
+    "a flow mapping": "close the bracket, or leave it out",
+    "a flow sequence": "close the bracket, or leave it out",
+    "a block collection": "write `- item`, with a space after the hyphen",
+    "expected <block end>": "begin all names in one column, and close each quotation mark",
+}
+
+
+def _place_in(text: str, error: Any) -> str:
+    """Return line, problem and way out of an error of PyYAML."""
+    mark = error.problem_mark
+    if error.context == "while scanning a simple key":  # the problem's own mark is on the next line
+        mark = error.context_mark
+    lines = text.splitlines()
+    where = f" in line {mark.line + 1}" if mark else ""
+    line = f", `{lines[mark.line].strip()[:80]}`" if mark and mark.line < len(lines) else ""
+    told = f"{error.context} {error.problem}"
+    advice = next((f"; {way}" for part, way in _YAML_ADVICE.items() if part in told), "")
+    return f"{where}{line}: {error.problem}{advice}"
 
 
 def flag_defaults(
@@ -95,12 +154,23 @@ def flag_defaults(
                 problems.append(str(error))
                 defaults[name] = None
     problems = [*_unknown_keys(unknown, actions), *problems]
+    whose = f"{line}; " if unknown and (line := import_line(content, path)) else ""
     if len(problems) > 1:
         listed = "\n- ".join(problems)
-        raise ValueError(f"--config: {path}: {len(problems)} things to change:\n- {listed}")
+        raise ValueError(f"--config: {path}: {whose}{len(problems)} things to change:\n- {listed}")
     if problems:
-        raise ValueError(f"--config: {path}: {problems[0]}")
+        raise ValueError(f"--config: {path}: {whose}{problems[0]}")
     return defaults
+
+
+def import_line(content: Iterable[str], path: str) -> str:
+    """Return the advice to import the file of another trainer; "" if the keys are not clearly its own."""
+    found = looks_foreign(content)
+    if found is None:
+        return ""
+    trainer, keys = found
+    named = ", ".join(keys[:4])
+    return f"a file of {trainer} ({named}); fastsft import {shlex.quote(str(path))} writes one for --config"
 
 
 def _field(key: str, actions: Mapping[str, Action]) -> str:
@@ -115,7 +185,8 @@ def _unknown_keys(unknown: Mapping[str, object], actions: Mapping[str, Action]) 
     for key, value in unknown.items():
         flag = f"--{_field(key, actions)}"
         *_, hint = hints_about([flag], flags, {flag: value})
-        problems.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}")
+        nested = _NESTED if isinstance(value, dict) else ""
+        problems.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}{nested}")
     return problems
 
 
@@ -145,8 +216,15 @@ def _value(key: str, given: object, action: Action, hint: object) -> object:
         and ("yes" if value else "no") in action.choices
     ):
         return "yes" if value else "no"
-    got = "nothing; leave it out" if value is None else f"{_kind(value)} {value!r}"
-    raise ValueError(f"{key}: expected {_type_names(accepted)}, got {got}")
+    raise ValueError(f"{key}: expected {_type_names(accepted)}, got {_got(value)}")
+
+
+def _got(value: object) -> str:
+    if value is None:
+        return "nothing; leave it out"
+    if isinstance(value, bool):
+        return f"bool {value}; YAML reads yes and on as true"
+    return f"{_kind(value)} {value!r}{_NESTED if isinstance(value, dict) else ''}"
 
 
 def _as_word(value: object, field: str) -> str | None:
@@ -172,9 +250,10 @@ def _converted(key: str, word: str, action: Action) -> object:
     try:
         value = convert(word)
     except Exception as error:  # a script's own conversion function may raise any exception
-        raise ValueError(f"{key}: {error}") from None
+        text = wrong_number(word, convert) if convert in (int, float) else str(error)
+        raise ValueError(f"{key}: {text}") from None
     if action.choices is not None and value not in action.choices:
-        raise ValueError(f"{key}: expected one of {', '.join(map(str, action.choices))}, got {word!r}")
+        raise ValueError(f"{key}: {wrong_choice(word, action.choices)}")
     return [value] if action.nargs == "+" and not isinstance(action, WordsAction) else value
 
 

@@ -1,15 +1,20 @@
-"""Hints for unknown flags: the replacement of another trainer's flag, or a known flag with a similar name."""
+"""Hints for unknown flags: the replacement of another trainer's flag, or a known flag with a similar name.
+
+The messages about wrong values of known flags are in wrong_values.py.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, about_value, is_of_lora
+from fastsft.arguments.parsing.wrong_values import of_argparse
+from fastsft.runtime.near_names import nearest
 
 _LETTERS_PER_SLIP = 5  # one typing error is allowed per five letters: none in --lr, two in --learnig_rate
 _MOST_SLIPS = 3
-_PERCENT = re.compile(r"invalid float value: '(\d+(?:\.\d+)?) ?%'$")
+_DASHES = "-\u2013\u2014\u2212"  # the hyphen, and what word processors make of it
 _AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.S)
 
 
@@ -50,21 +55,25 @@ def slips(given: str, other: str, limit: int) -> int:
 
 
 def hints(
-    flags: Sequence[str], known: Iterable[str], values: Mapping[str, object] | None = None
+    flags: Sequence[str],
+    known: Iterable[str],
+    values: Mapping[str, object] | None = None,
+    of_training: Collection[str] = (),
 ) -> list[str]:
     """Return a hint for each unknown flag; flags about LoRA share one hint.
 
     flags: as the user wrote them. known: all known flags, with two leading dashes. values: values that the
-    user gave to flags, as far as known.
+    user gave to flags, as far as known. of_training: the fields of training, if the command has other flags.
     """
-    names = [flag.lstrip("-") for flag in known if flag.startswith("--")]
+    names = [_name(flag) for flag in known if flag.startswith("--")]
     names += [short for short, full in SHORT_NAMES.items() if full in names]
-    lora = [flag for flag in flags if is_of_lora(_name(flag))]
+    has_lora = not of_training or "lora" in names
+    lora = [flag for flag in flags if has_lora and is_of_lora(_name(flag))]
     texts = [about_lora(lora)] if lora else []
     for flag in flags:
         meant = _of_value(flag, values or {})
         if meant is not None or flag not in lora:
-            texts.append(f"{flag}: {meant or _hint(_name(flag), names)}")
+            texts.append(f"{flag}: {meant or _hint(flag, names, known, of_training)}")
     return texts
 
 
@@ -75,14 +84,28 @@ def _of_value(flag: str, values: Mapping[str, object]) -> str | None:
     return about_value(name, values[flag]) if is_foreign and flag in values else None
 
 
-def _hint(name: str, names: Sequence[str]) -> str:
+def _hint(flag: str, names: Sequence[str], known: Iterable[str], of_training: Collection[str]) -> str:
+    name = _name(flag)
+    if (plain := name.lower().replace(" ", "_")) in names and plain != name:
+        return f"write --{plain}"
+    if name in names and not flag.startswith("--"):
+        return f"write --{name}, with two hyphens"
     foreign = about_foreign(name)
-    if foreign is not None:
+    if foreign is not None and (not of_training or any(f"--{known}" in foreign for known in names)):
         return foreign
-    near = near_flag(name, names)
-    return (
-        f"the nearest known flag is --{near}" if near else "no known flag is near it (fastsft args lists all)"
-    )
+    if near := near_flag(name, names) or (_nearest_of_few(name, names) if of_training else None):
+        spelled = {_name(option): option for option in reversed(list(known))}
+        return f"the nearest known flag is {spelled.get(near, f'--{near}')}"
+    if not of_training:
+        return "no known flag is near it (fastsft args lists all)"
+    if name in of_training or (foreign is not None and "model_name_or_path" in names):
+        return "a flag of training alone: leave it out"
+    return f"no known flag is near it; known: {', '.join(known)}"
+
+
+def _nearest_of_few(name: str, names: Sequence[str]) -> str | None:
+    longer = [known for known in names if known.startswith(f"{name}_")]
+    return longer[0] if len(longer) == 1 else nearest(name, names)
 
 
 def about_lora(flags: Sequence[str]) -> str:
@@ -95,15 +118,13 @@ def about_lora(flags: Sequence[str]) -> str:
 
 
 def clearer(message: str) -> str:
-    """Improve argparse's message about an ambiguous flag or a percentage; return other messages unchanged.
+    """Improve argparse's message about an ambiguous flag or a wrong value; return other messages unchanged.
 
     The new message names each match once, or is the hint for another trainer's flag.
     """
-    if (percent := _PERCENT.search(message)) is not None:
-        return f"{message}; {percent[1]} % is {float(percent[1]) / 100:g}"
     match = _AMBIGUOUS.search(message)
     if match is None:
-        return message
+        return of_argparse(message)
     flag, matches = match[1], match[2].split(", ")
     if is_of_lora(_name(flag)):
         return about_lora([flag])
@@ -115,10 +136,17 @@ def clearer(message: str) -> str:
 
 
 def _name(flag: str) -> str:
-    return flag.lstrip("-").replace("-", "_")
+    return flag.lstrip(_DASHES).replace("-", "_")
 
 
-def _way_of_stray(word: str) -> str:
+def _way_of_stray(word: str, options: Iterable[str], *, in_training: bool) -> str:
+    name, equals, value = word.partition("=")
+    if equals and f"--{name}" in options:
+        return f"write --{name} {value}"
+    if not word.strip(_DASHES):
+        return "flags begin with two hyphens, and no space follows them"
+    if not in_training:
+        return "no such argument is taken: leave it out, or put a value with spaces into quotes"
     if word.endswith((".yaml", ".yml")):
         return f"a file of flags is given as --config {word}"
     if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
@@ -126,24 +154,31 @@ def _way_of_stray(word: str) -> str:
     return "a value with spaces needs quotes"
 
 
-def unknown_words(argv: Sequence[str], options: Iterable[str]) -> str:
-    """Return the message about words that no option accepts, with a hint for each flag and stray value."""
+def unknown_words(argv: Sequence[str], options: Collection[str], of_training: Collection[str] = ()) -> str:
+    """Return the message about words that no option accepts, with a hint for each flag and stray value.
+
+    of_training: as in `hints`.
+    """
     strays = []
     values: dict[str, str | None] = {}
     waiting: str | None = None
     for word in argv:
-        if word.startswith("--"):
+        if word[0] in _DASHES and word.lstrip(_DASHES)[:1].isalpha():
             flag, equals, value = word.partition("=")
             values[flag], waiting = value if equals else None, None if equals else flag
             continue
         if waiting is not None:
             values[waiting] = word
-        elif not word.startswith("-"):
-            strays.append(f"{word!r} follows no flag; {_way_of_stray(word)}")
+        else:
+            strays.append(
+                f"{word!r} follows no flag; {_way_of_stray(word, options, in_training=not of_training)}"
+            )
         waiting = None
     flags = list(values)
     texts = [
-        *hints(flags, list(options), {name: word for name, word in values.items() if word is not None}),
+        *hints(
+            flags, options, {name: word for name, word in values.items() if word is not None}, of_training
+        ),
         *strays,
     ] or [f"{argv[0]} is no flag; flags begin with two dashes"]
     return f"{'unknown flag ' if flags else ''}{'; '.join(texts)}"

@@ -27,10 +27,7 @@ def parse_bool(word: str | bool) -> bool:
         return True
     if word.lower() in _FALSE:
         return False
-    raise ArgumentTypeError(
-        f"Truthy value expected: got {word} but expected one of "
-        "yes/no, true/false, t/f, y/n, 1/0 (case insensitive)."
-    )
+    raise ArgumentTypeError(f"expected True or False (yes/no, t/f, y/n and 1/0, too), got {word!r}")
 
 
 def _bool_or_word(word: str | bool) -> str | bool:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 import sys
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import fastsft
 from fastsft.arguments.given import COMMAND_LINE, PYTHON, made_with
 from fastsft.arguments.help import HelpAction
-from fastsft.arguments.parsing.flag_file import flag_defaults, load_yaml, read_flag_file
+from fastsft.arguments.parsing.flag_file import flag_defaults, import_line, load_yaml, read_flag_file
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign
 from fastsft.arguments.parsing.hints import clearer, unknown_words
 from fastsft.arguments.parsing.options import (
@@ -116,7 +116,7 @@ class DataclassParser(ArgumentParser):
         if return_remaining_strings:
             return (*outputs, remaining)
         if remaining:
-            raise ValueError(unknown_words(remaining, self._option_string_actions))
+            self.refuse(remaining)
         return tuple(outputs)
 
     def error(self, message: str) -> NoReturn:
@@ -137,12 +137,12 @@ class DataclassParser(ArgumentParser):
         self.given = {}
         argv = list(sys.argv[1:] if args is None else args)
         if args_file_flag:
-            named, argv = _named_files(argv, args_file_flag)
+            named, argv = named_files(argv, args_file_flag)
             files = [*files, *named]
         texts = [read_text(file, of_user=True) for file in files if file.exists()]
         argv = [word for text in texts for word in text.split()] + argv
         if self._reads_config:
-            configs, argv = _named_files(argv, f"--{_CONFIG}", allow_abbrev=False)
+            configs, argv = named_files(argv, f"--{_CONFIG}", allow_abbrev=False)
             if configs:
                 self._read_config(str(configs[-1]))
         namespace, remaining = self.parse_known_args([self._in_full(word) for word in argv])
@@ -174,6 +174,14 @@ class DataclassParser(ArgumentParser):
         self.given = dict.fromkeys(defaults, path)
         for action in self._actions:
             action.required = action.required and action.dest not in defaults
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Raise ValueError for words that no option accepts; for another trainer's file, with its keys."""
+        for word in words:
+            is_file = word.endswith((".yaml", ".yml")) and Path(word).expanduser().is_file()
+            if is_file and import_line(read_flag_file(word), word):
+                self.file_values(word)
+        raise ValueError(unknown_words(words, self._option_string_actions))
 
     def file_values(self, path: str) -> dict[str, Any]:
         """Return the values of a `--config` file by field. ValueError as in `flag_defaults`."""
@@ -236,9 +244,12 @@ def _default_files(look: bool, filename: str | Path | None) -> list[Path]:
     return [Path(sys.argv[0]).with_suffix(".args")] if look and sys.argv and sys.argv[0] else []
 
 
-def _named_files(argv: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
+def named_files(argv: list[str], flag: str, allow_abbrev: bool = True) -> tuple[list[Path], list[str]]:
     """Return the files that `flag` names in `argv`, and the other words."""
-    finder = ArgumentParser(add_help=False, allow_abbrev=allow_abbrev)
+    finder = ArgumentParser(add_help=False, allow_abbrev=allow_abbrev, exit_on_error=False)
     finder.add_argument(flag, type=str, action="append", dest="files")
-    parsed, rest = finder.parse_known_args(argv)
+    try:
+        parsed, rest = finder.parse_known_args(argv)
+    except ArgumentError:
+        raise ValueError(f"{flag}: expected the name of a file, got none") from None
     return [Path(name) for name in parsed.files or []], rest

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastsft.runtime.messages import warn_once
+from fastsft.runtime.near_names import nearest
 
 _READ = {
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping",
@@ -150,7 +151,8 @@ def check_known(config: dict[str, Any]) -> None:
     """Raise ValueError for unsupported sections and ZeRO settings; warn of keys without effect."""
     unknown = sorted(set(config) - _READ - _NO_EFFECT)
     if unknown:
-        raise _unsupported(f"section {', '.join(unknown)}")
+        near = nearest(unknown[0], _READ | _NO_EFFECT)
+        raise _unsupported(f"section {', '.join(unknown)}", f"write {near}" if near else "leave it out")
     zero = config.get("zero_optimization", {})
     if not isinstance(zero, dict):
         raise ValueError(f"--deepspeed: zero_optimization: expected an object, got {zero!r}")

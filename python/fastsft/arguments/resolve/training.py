@@ -189,6 +189,11 @@ def check_best_of_command(args: ArgumentFields, has_data: bool) -> None:
             "--eval_data_path FILE or --eval_split 0.05, and --eval_strategy epoch (or steps), or another "
             "--save_strategy"
         )
+    if args.load_best_model_at_end and not evaluates:
+        warn_once(
+            "--load_best_model_at_end has no effect: nothing is evaluated; give --eval_split 0.05 (or "
+            "--eval_data_path FILE), --eval_strategy epoch and --save_strategy epoch"
+        )
     name, metrics = args.metric_for_best_model, ", ".join(f"eval_{metric}" for metric in _METRICS)
     if evaluates and name is not None and name.removeprefix("eval_") not in _METRICS:
         raise ValueError(

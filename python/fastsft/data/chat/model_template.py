@@ -251,8 +251,15 @@ class ModelTemplate:
         self._renderers.append(_Renderer(self._settings, self._seconds))
         (answer,) = self._renderers[-1].ask_all(["endings"])
         if "endings" not in answer:
-            raise ValueError(answer.get("fatal") or answer["failure"])
+            raise _with_place(answer)
         return Endings(**answer["endings"])
+
+
+def _with_place(answer: dict[str, Any]) -> ValueError:
+    return ValueError(
+        f"{answer.get('fatal') or answer['failure']}; mend it, in the model's chat_template.jinja or "
+        "tokenizer_config.json, or take another: --template NAME"
+    )
 
 
 def _day(given: str | None) -> str:
@@ -301,7 +308,7 @@ class _Renderer:
             hello = self._read(self._worker)
             if "fatal" in hello or "failure" in hello:
                 self.close()
-                raise ValueError(hello.get("fatal") or hello["failure"])
+                raise _with_place(hello)
         return self._worker
 
     def _read(self, worker: Worker) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def template_name(name: str) -> str:
         reason, _, names = str(error).partition("; known: ")
         near = nearest_name(name, names.split(", "))
         nearest = "" if near is None else f"the nearest is {near}; "
+        if name.endswith(".jinja"):
+            nearest = "a file of your own counts as chat_template.jinja of the model directory, with "
         raise ValueError(
             f"--template: {reason}; {nearest}--template {MODEL} is the model's own template; known: {MODEL}, "
             f"{names}"

@@ -156,7 +156,10 @@ def check_template(subject: ExaminedDirectory) -> str:
 
 def check_adapter_config(subject: ExaminedDirectory) -> str:
     """Check that fastsft supports the adapter's configuration, and that its base model is on this machine."""
-    subject.adapter = adapter = AdapterDirectory(subject.directory)
+    try:
+        subject.adapter = adapter = AdapterDirectory(subject.directory)
+    except ValueError as error:
+        raise ProblemError(str(error), "copy the adapter again") from None
     settings = adapter.settings
     text = f"LoRA, r {settings.r}, alpha {settings.lora_alpha:g}"
     if settings.base_model is None:

@@ -1,0 +1,148 @@
+"""Reads axolotl's data sets: their files, the type of their records, and the template of a type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastsft.arguments.imports import shared
+from fastsft.arguments.imports.draft import Draft, is_off
+from fastsft.arguments.imports.llamafactory_data import ROLES
+from fastsft.arguments.imports.templates import axolotl_template, written
+
+_CHAT = ("chat_template", "sharegpt", "messages")
+_STANFORD = "the text is Stanford's for records without an input; for the others it is another there"
+_READ = {
+    "path", "data_files", "name", "split", "ds_type", "type", "field", "field_messages", "roles",
+    "message_field_role", "message_field_content", "message_property_mappings", "chat_template",
+    "roles_to_train", "train_on_eos", "train_on_eot", "message_field_training", "field_tools",
+    "field_thinking", "field_system", "conversation", "revision", "trust_remote_code",
+    "template_thinking_key",
+}  # fmt: skip
+_MARKS = ("train", "training", "trainable", "weight", "train_on_turn", "loss")
+
+
+def data_sets(draft: Draft) -> None:
+    """Read `datasets`, `test_datasets`, `val_set_size` and the template of all of them."""
+    if "datasets" in draft.left and isinstance(draft.get("datasets"), list):
+        _read(draft, "datasets", "data_path")
+    elif "datasets" in draft.left and draft.get("datasets") is not None:
+        raise ValueError("datasets: expected a list with a path and a type each")
+    if "test_datasets" in draft.left and isinstance(draft.get("test_datasets"), list):
+        _read(draft, "test_datasets", "eval_data_path")
+    size = draft.get("val_set_size")
+    if "val_set_size" in draft.left:
+        number = 0.0 if is_off(size) else float(str(size))
+        if number:
+            draft.carry(
+                "val_set_size",
+                {"eval_split": int(number) if number >= 1 else number},
+                "other records are drawn",
+            )
+        else:
+            draft.idle("val_set_size", "nothing is taken out for evaluation")
+
+
+def _read(draft: Draft, key: str, field: str) -> None:
+    entries = [entry for entry in draft.given[key] if isinstance(entry, dict)]  # type: ignore[attr-defined]
+    paths: list[str] = []
+    roles: dict[str, str] = {}
+    problems: list[str] = []
+    for entry in entries:
+        name = str(entry.get("path"))
+        try:
+            found = _paths(draft, entry)
+        except ValueError as error:
+            found, problems = [], [*problems, f"{name}: {error}"]
+        paths += found
+        problems += [f"{name}: {text}" for text in _fields(entry, roles)]
+    values: dict[str, object] = {field: paths[0] if len(paths) == 1 else paths} if paths else {}
+    if roles:
+        values["role_map"] = ",".join(f"{name}={role}" for name, role in roles.items())
+    problems += _template(draft, entries) if field == "data_path" else []
+    if problems:
+        draft.lose(key, "; ".join(problems), values)
+    else:
+        draft.carry(key, values)
+
+
+def _paths(draft: Draft, entry: Mapping[str, Any]) -> list[str]:
+    """Return the files of a data set. ValueError if it has none that can be read."""
+    path, files = str(entry.get("path") or ""), entry.get("data_files")
+    if not path:
+        raise ValueError("no path")
+    if (found := draft.found(path)) is not None:
+        listed = files if isinstance(files, list) else [files] if files else []
+        return [f"{found}/{file}" for file in listed] or [found]
+    if path in ("json", "csv", "parquet", "arrow") and files:
+        return [str(file) for file in (files if isinstance(files, list) else [files])]
+    if "/" in path and not path.startswith((".", "/")) and "." not in path.rpartition("/")[2][-8:-1]:
+        revision = f"@{entry['revision']}" if entry.get("revision") else ""
+        return shared.hub_data(f"{path}{revision}", entry.get("name"), entry.get("split"), files)
+    return [path]
+
+
+def _fields(entry: Mapping[str, Any], roles: dict[str, str]) -> list[str]:
+    """Return what fastsft reads otherwise of a data set; add unknown roles to `roles`."""
+    problems = [f"{key} is not carried" for key in entry if key not in _READ and not is_off(entry[key])]
+    mapping = entry.get("message_property_mappings") or {}
+    names = (
+        mapping.get("role") or entry.get("message_field_role") or "role",
+        mapping.get("content") or entry.get("message_field_content") or "content",
+    )
+    if names not in (("from", "value"), ("role", "content")):
+        problems.append(f"messages have {names[0]} and {names[1]}: rename them to role and content")
+    for role, others in (entry.get("roles") or {}).items():
+        for name in others if isinstance(others, list) else [others]:
+            if name not in ROLES.get(role, ()):
+                roles[name] = role
+    trained = entry.get("roles_to_train")
+    if trained is not None and not all(role in ROLES["assistant"] for role in trained):
+        problems.append(f"roles_to_train: replies alone are learned, not {', '.join(map(str, trained))}")
+    for name in ("train_on_eos", "train_on_eot"):
+        if entry.get(name) not in (None, "turn"):
+            problems.append(f"{name}: each reply is learned with its stop token")
+    mark = entry.get("message_field_training")
+    if mark is not None and mark not in _MARKS:
+        problems.append(f"message_field_training: rename the field {mark} to train")
+    if entry.get("field_system") not in (None, "system"):
+        problems.append(f"field_system: rename {entry['field_system']} to system")
+    return problems
+
+
+def _template(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
+    """Write the template of the types; return what differs."""
+    kinds = {_kind(entry) for entry in entries}
+    inside = {str(entry["chat_template"]) for entry in entries if entry.get("chat_template")}
+    if kinds <= {"chat"}:
+        if len(inside) == 1 and "chat_template" not in draft.given:
+            draft.given["chat_template"] = draft.left["chat_template"] = inside.pop()
+        if draft.get("chat_template") is not None:
+            axolotl_template(draft, "chat_template")
+        else:
+            draft.left.pop("chat_template", None)
+            draft.default("mask_policy", "spans")
+            draft.default("template", "model", "chat_template")
+        return ["data sets with templates of their own: one is written"] if len(inside) > 1 else []
+    if "chat_template" in draft.left:
+        draft.idle("chat_template", "records of these types are written without it")
+    if kinds == {"stanford"}:
+        draft.values |= written("alpaca_stanford")
+        return [f"template: alpaca_stanford is written; {_STANFORD}"]
+    if kinds == {"text"}:
+        draft.values |= {"mask_policy": "spans", "data_format": "text"}
+        others = [entry["field"] for entry in entries if entry.get("field") not in (None, "text")]
+        return [f"rename the field {field} to text" for field in others]
+    draft.values |= written("model")
+    names = ", ".join(str(entry.get("type")) for entry in entries)
+    return [f"type {names}: template: model is written, with another text; one type of records a run"]
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    kind = entry.get("type")
+    if not isinstance(kind, str):
+        return "other" if kind is not None else "chat"
+    first = kind.partition(":")[0].partition(".")[0]
+    if first in _CHAT:
+        return "chat"
+    return {"alpaca": "stanford", "completion": "text", "pretrain": "text"}.get(kind, "other")

@@ -1,0 +1,112 @@
+"""`fastsft inspect --against`: the labels of another framework next to ours."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from fastsft import _C
+from fastsft.cli.command_parser import CommandParser, print_line
+from fastsft.data.chat.labelling import LabelSettings
+from fastsft.inspection.against.comparison import Against, Comparison, compare, compare_flags
+from fastsft.inspection.against.comparison_text import comparison_text
+from fastsft.inspection.against.frameworks import FRAMEWORKS, OURS
+from fastsft.inspection.inspect import InspectionSetup, prepare
+from fastsft.runtime.terminal import has_colour, terminal_width
+
+
+def add_against_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --against and the flags that belong to it."""
+    parser.add_argument(
+        "--against",
+        choices=[*FRAMEWORKS, OURS],
+        help="show the labels of this framework, made by its own code, next to ours; fastsft: ours with "
+        "other flags",
+    )
+    parser.add_argument(
+        "--against_python", metavar="PATH", help="the Python that has the framework; default: this one"
+    )
+    parser.add_argument(
+        "--against_setting", action="append", default=[], metavar="NAME=VALUE",
+        help="a setting of the framework by its own name, such as template=qwen; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--against_seconds", type=float, default=600.0, metavar="N",
+        help="how long the framework may take; default %(default)g",
+    )  # fmt: skip
+
+
+def check_against(parser: CommandParser, args: argparse.Namespace) -> None:
+    """Exit with an error if flags contradict --against."""
+    if args.against is None:
+        for flag in ("against_python", "against_setting"):
+            if getattr(args, flag):
+                parser.error(f"--{flag} belongs to --against, which is not given")
+        return
+    if args.against_seconds <= 0:
+        parser.error(f"--against_seconds: expected more than 0, got {args.against_seconds:g}")
+    for setting in args.against_setting:
+        if not setting.partition("=")[0].strip() or "=" not in setting:
+            parser.error(f"--against_setting: expected NAME=VALUE, got {setting!r}")
+    if args.against != OURS:
+        return
+    if args.only or args.data == "-":
+        flag = "--only chooses by one outcome" if args.only else "--data - can be read once"
+        parser.error(f"--against {OURS}: {flag}, and the records are labelled twice")
+    if not args.against_setting:
+        parser.error(
+            f"--against {OURS}: name the other flags, such as --against_setting mask_policy=fastchat"
+        )
+
+
+def settings_of(given: list[str]) -> dict[str, Any]:
+    """Return settings by name. A value that is JSON, or True or False, is read as such; others are texts."""
+    return {
+        name.strip(): _value(value.strip())
+        for name, _, value in (setting.partition("=") for setting in given)
+    }
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def compared(
+    args: argparse.Namespace, setup: InspectionSetup, settings: LabelSettings, choice: _C.SurveyChoice
+) -> Comparison:
+    """Return the comparison that the flags ask for. ValueError if one of the two sides cannot run."""
+
+    def read(of: InspectionSetup) -> tuple[str, _C.Survey]:
+        return of.read(
+            args.data, choice, show_progress=True, max_record_bytes=args.max_record_bytes,
+            data_format=args.data_format,
+        )  # fmt: skip
+
+    others = settings_of(args.against_setting)
+    name, survey = read(setup)
+    if args.record is not None and not survey.chosen:
+        raise ValueError(f"no record of {args.data} has the id or number {args.record}")
+    if args.against != OURS:
+        python = args.against_python or sys.executable
+        return compare(setup, name, survey, Against(args.against, others, python, args.against_seconds))
+    try:
+        changed = replace(settings, **others)
+    except TypeError:
+        known = sorted(LabelSettings.__dataclass_fields__)
+        raise ValueError(f"--against_setting: expected one of {', '.join(known)}") from None
+    second = prepare(args.model, changed, args.model_max_length, args.data)
+    return compare_flags((setup, second), name, (survey, read(second)[1]), others)
+
+
+def show(comparison: Comparison, args: argparse.Namespace) -> None:
+    """Print the comparison."""
+    colour, width = has_colour(sys.stdout, args.color), terminal_width(sys.stdout)
+    print_line(comparison_text(comparison, colour=colour, tokens=args.tokens, width=width))

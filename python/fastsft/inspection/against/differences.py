@@ -1,0 +1,247 @@
+"""Names the kind of each difference between two rows, and says what it means."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fastsft.inspection.against.alignment import equal_runs
+from fastsft.inspection.against.rows import Row, TokenTexts
+
+
+class Kind(StrEnum):
+    """What a difference is about."""
+
+    END_MARK = "end mark"
+    THOUGHTS = "thoughts"
+    TOOL_TEXT = "tool text"
+    DEFAULT_SYSTEM = "default system text"
+    WHITE_SPACE = "white space"
+    DROPPED = "dropped record"
+    PROMPT_LEARNED = "prompt learned"
+    REPLY = "reply not learned"
+    TOKENS = "other tokens"
+    CUT = "cut"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Adjacent tokens that differ in one way.
+
+    ours, theirs: (begin, end) in each row; empty if the tokens are in the other row only. is_ours_learned,
+    is_theirs_learned: None if the tokens are not in that row.
+    """
+
+    kind: Kind
+    ours: tuple[int, int]
+    theirs: tuple[int, int]
+    text: str
+    is_ours_learned: bool | None
+    is_theirs_learned: bool | None
+
+    @property
+    def num_tokens(self) -> int:
+        return max(self.ours[1] - self.ours[0], self.theirs[1] - self.theirs[0])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Adjacent tokens that are alike: of both rows, or of one."""
+
+    ours: tuple[int, int]
+    theirs: tuple[int, int]
+    is_ours_learned: bool | None
+    is_theirs_learned: bool | None
+
+    @property
+    def is_equal(self) -> bool:
+        return self.is_ours_learned is not None and self.is_ours_learned == self.is_theirs_learned
+
+
+def cells(ours: Row, theirs: Row, anchors: Sequence[tuple[int, int]] = ()) -> Iterator[Cell]:
+    """Yield the cells of two rows, in order. anchors: places of the same text in both."""
+    at, to = 0, 0
+    for i, j, count in [*equal_runs(ours.ids, theirs.ids, anchors), (len(ours.ids), len(theirs.ids), 0)]:
+        yield from _alone(ours, at, i, is_ours=True, other=to)
+        yield from _alone(theirs, to, j, is_ours=False, other=i)
+        begin = 0
+        for k in range(1, count + 1):
+            key = (ours.learned[i + begin], theirs.learned[j + begin])
+            if k == count or (ours.learned[i + k], theirs.learned[j + k]) != key:
+                yield Cell((i + begin, i + k), (j + begin, j + k), *key)
+                begin = k
+        at, to = i + count, j + count
+
+
+def _alone(row: Row, begin: int, end: int, *, is_ours: bool, other: int) -> Iterator[Cell]:
+    while begin < end:
+        stop, learned = begin, row.learned[begin]
+        while stop < end and row.learned[stop] == learned:
+            stop += 1
+        span, none = (begin, stop), (other, other)
+        yield Cell(span, none, learned, None) if is_ours else Cell(none, span, None, learned)
+        begin = stop
+
+
+_THOUGHTS = re.compile(
+    r"<think>.*?(?:</think>\s*|$)|\[THINK\].*?(?:\[/THINK\]|$)|<seed:think>.*?(?:</seed:think>|$)"
+    r"|<\|START_THINKING\|>.*?(?:<\|END_THINKING\|>|$)|<\|channel\|>analysis<\|message\|>.*?(?:<\|end\|>|$)",
+    re.S,
+)
+_TAG = re.compile(r"</?think>|\[/?THINK\]|</?seed:think>|<\|channel\|>analysis")
+
+
+class Place:
+    """Where texts of a record are in a row: its thoughts, and the message that each character belongs to."""
+
+    def __init__(self, row: Row, texts: TokenTexts, messages: Sequence[dict[str, Any]]) -> None:
+        self.begins = [0]
+        parts = [texts(token) for token in row.ids]
+        for part in parts:
+            self.begins.append(self.begins[-1] + len(part))
+        self.text = "".join(parts)
+        self._thoughts = [match.span() for match in _THOUGHTS.finditer(self.text)]
+        self._anchors = list(_anchors(self.text, messages))
+
+    def of(self, span: tuple[int, int]) -> str:
+        return self.text[self.begins[span[0]] : self.begins[span[1]]]
+
+    def is_in_thoughts(self, span: tuple[int, int]) -> bool:
+        begin, end = self.begins[span[0]], self.begins[span[1]]
+        return any(start < end and begin < stop for start, stop in self._thoughts)
+
+    def tokens(self) -> dict[int, int]:
+        """Return for each message that is found the token with which its text begins."""
+        return {number: bisect_right(self.begins, at) - 1 for at, number in self._anchors}
+
+    def message_at(self, span: tuple[int, int]) -> int:
+        """Return the number of the message at the beginning of a span; -1 in front of the first one."""
+        begin = self.begins[span[0]]
+        return max((number for place, number in self._anchors if place <= begin), default=-1)
+
+
+def _anchors(text: str, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int]]:
+    at = 0
+    for number, message in enumerate(messages):
+        if message["role"] == "system":
+            continue
+        calls = message.get("tool_calls") or []
+        name = next((call["function"]["name"] for call in calls if isinstance(call, dict)), "")
+        content = message.get("content")
+        wanted = (content.strip() if isinstance(content, str) else "") or name
+        found = text.find(wanted, at) if wanted else -1
+        if found >= 0:
+            yield found, number
+            at = found + (0 if calls else len(wanted))
+
+
+class Classifier:
+    """Compares the two rows of a record. tools: True if the record has tools or calls."""
+
+    def __init__(self, ours: Row, theirs: Row, texts: TokenTexts, record: dict[str, Any]) -> None:
+        self._ours, self._theirs = ours, theirs
+        self._messages = record["messages"]
+        self._has_tools = bool(record.get("tools")) or any(m.get("tool_calls") for m in self._messages)
+        self._has_system = self._messages[0]["role"] == "system"
+        self._places = Place(ours, texts, self._messages), Place(theirs, texts, self._messages)
+        first, second = (place.tokens() for place in self._places)
+        anchors = [(first[number], second[number]) for number in first if number in second]
+        self.cells = list(cells(ours, theirs, anchors))
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield the differences, in order."""
+        before: Cell | None = None
+        for number, cell in enumerate(self.cells):
+            if not cell.is_equal:
+                after = self.cells[number + 1] if number + 1 < len(self.cells) else None
+                kind = self._kind(cell, before, after)
+                text = self._text(cell)
+                learned = cell.is_ours_learned, cell.is_theirs_learned
+                yield Difference(kind, cell.ours, cell.theirs, text, *learned)
+            before = cell
+
+    def _side(self, cell: Cell) -> tuple[Place, tuple[int, int]]:
+        if cell.is_ours_learned is None:
+            return self._places[1], cell.theirs
+        return self._places[0], cell.ours
+
+    def _text(self, cell: Cell) -> str:
+        place, span = self._side(cell)
+        return place.of(span)
+
+    def _kind(self, cell: Cell, before: Cell | None, after: Cell | None) -> Kind:
+        place, span = self._side(cell)
+        text = place.of(span)
+        if self._is_cut(cell):
+            return Kind.CUT
+        if place.is_in_thoughts(span) or _TAG.search(text):
+            return Kind.THOUGHTS
+        if any(self._is_same_text(cell, other) for other in (before, after)):
+            return Kind.TOKENS
+        is_both = cell.is_ours_learned is not None and cell.is_theirs_learned is not None
+        return self._of_labels(cell, span, text) if is_both else self._of_text(cell, place, span, text)
+
+    def _is_cut(self, cell: Cell) -> bool:
+        """True if the tokens are beyond the end of the other row, which has reached the limit."""
+        ours, theirs = self._ours, self._theirs
+        if cell.is_theirs_learned is None and theirs.is_cut:
+            return cell.theirs[0] == len(theirs.ids)
+        return cell.is_ours_learned is None and ours.is_cut and cell.ours[0] == len(ours.ids)
+
+    def _is_same_text(self, cell: Cell, other: Cell | None) -> bool:
+        """True if one row has the text of `cell` and the other row has it in other tokens."""
+        if other is None or (cell.is_ours_learned is None) == (other.is_ours_learned is None):
+            return False
+        if None not in (cell.is_ours_learned, cell.is_theirs_learned):
+            return False
+        if None not in (other.is_ours_learned, other.is_theirs_learned):
+            return False
+        return self._text(cell) == self._text(other)
+
+    def _of_labels(self, cell: Cell, span: tuple[int, int], text: str) -> Kind:
+        """Return the kind of tokens that are in both rows and are learned in one."""
+        learned = self._ours.learned
+        if cell.is_theirs_learned:
+            follows_end = span[0] > 0 and learned[span[0] - 1]
+            if follows_end:
+                return Kind.END_MARK
+            is_whole = self._is_reply(span)
+            return Kind.OTHER if is_whole else Kind.PROMPT_LEARNED
+        ends = span[1] == len(learned) or not learned[span[1]]
+        starts = span[0] == 0 or not learned[span[0] - 1]
+        if starts and ends:
+            return Kind.REPLY
+        return Kind.END_MARK if ends else self._tool_or(Kind.OTHER, self._places[0], span)
+
+    def _is_reply(self, span: tuple[int, int]) -> bool:
+        number = self._places[0].message_at((span[1] - 1, span[1]))
+        return number >= 0 and self._messages[number]["role"] == "assistant" and span[1] - span[0] > 2
+
+    def _of_text(self, cell: Cell, place: Place, span: tuple[int, int], text: str) -> Kind:
+        """Return the kind of a text that is in one row only."""
+        learned = cell.is_ours_learned if cell.is_theirs_learned is None else cell.is_theirs_learned
+        row = self._ours if cell.is_theirs_learned is None else self._theirs
+        if not text.strip():
+            return Kind.END_MARK if learned and self._is_end(row, span) else Kind.WHITE_SPACE
+        if place.message_at(span) < 0:
+            return Kind.TOOL_TEXT if self._has_tools else Kind.DEFAULT_SYSTEM
+        if self._is_end(row, span) and span[1] - span[0] <= 2:
+            return Kind.END_MARK
+        return self._tool_or(Kind.OTHER, place, span)
+
+    def _is_end(self, row: Row, span: tuple[int, int]) -> bool:
+        """True if the tokens end a reply, or follow its end."""
+        if span[1] < len(row.learned) and row.learned[span[1]]:
+            return False
+        return row.learned[span[0]] or (span[0] > 0 and row.learned[span[0] - 1])
+
+    def _tool_or(self, kind: Kind, place: Place, span: tuple[int, int]) -> Kind:
+        number = place.message_at(span)
+        near = self._messages[max(number, 0) : number + 2]
+        is_tool = any(m["role"] == "tool" or m.get("tool_calls") for m in near)
+        return Kind.TOOL_TEXT if self._has_tools and is_tool else kind

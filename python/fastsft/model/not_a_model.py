@@ -1,0 +1,43 @@
+"""Says what a directory is in which no model was found, and the way to a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def no_config(directory: str | Path) -> ValueError:
+    """Return the error for a directory without config.json."""
+    way = _way_to_config(Path(directory))
+    return ValueError(f"{directory}: expected a Hugging Face model directory, found no config.json; {way}")
+
+
+def no_weights(directory: str | Path, expected: str) -> ValueError:
+    """Return the error for a directory without weight files. expected: the files that could be there."""
+    way = _other_format(Path(directory)) or "copy or download the weights, too"
+    return ValueError(f"{directory}: expected {expected}, found none; {way}")
+
+
+def _way_to_config(directory: Path) -> str:
+    if (directory / "adapter_config.json").is_file():
+        return (
+            "it has a LoRA adapter: name its base model, and train on with --lora_weight_path "
+            f"{directory}, or make one model of the two with fastsft merge"
+        )
+    if other := _other_format(directory):
+        return other
+    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    inside = [name for name in names if (directory / name / "config.json").is_file()]
+    if inside:
+        return f"there is one in {directory / inside[-1]}"
+    if not names:
+        return f"the directory is empty: hf download NAME --local-dir {directory} fetches a model into it"
+    return "copy or download the whole directory of a model"
+
+
+def _other_format(directory: Path) -> str:
+    """Return the way out if the weights have another program's format; else ""."""
+    if next(directory.glob("*.gguf"), None):
+        return "it has a GGUF file, of llama.cpp: name the safetensors model that it was made of"
+    if next(directory.glob("consolidated*"), None):
+        return "its weights have the format of their maker: name the model in transformers' format"
+    return ""
