@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastsft.arguments.device_fields import lower_precision, state_flag_choices
+from fastsft.arguments.device_fields import SPLIT_MASTERS, lower_precision, state_flag_choices
 from fastsft.arguments.engine_flags import fsdp_flag
 from fastsft.planning.devices import size_text
 from fastsft.planning.gpus import has_bfloat16
@@ -142,7 +142,7 @@ class Refused:
         if state.grad_dtype == "float32":
             steps.append(("--grad_dtype bfloat16", {"grad_dtype": "bfloat16", "sync_each_batch": True}))
         if state.compute_dtype == "float32" and has_bfloat16(self.smallest.setting.gpu):
-            steps.append(("--bf16 True", {"compute_dtype": "bfloat16", "master_dtype": "split"}))
+            steps.append(("--bf16 True", SPLIT_MASTERS))
         for flag, option in steps:
             flags, options = f"{flag} {flags}".strip(), {**options, **option}
             changed = self._planned_if_possible(**options)
