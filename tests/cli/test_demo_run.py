@@ -96,9 +96,9 @@ def test_a_talk_of_two_turns(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["."], "expected a model directory, found no config.json"),
-        ([".", "--temperature", "-1"], "--temperature: got -1.0"),
-        ([".", "--top_p", "0"], "--top_p: got 0.0"),
+        (["."], "expected a Hugging Face model directory, found no config.json"),
+        ([".", "--temperature", "-1"], "--temperature: expected 0 or more, got -1.0"),
+        ([".", "--top_p", "0"], "--top_p: expected more than 0 and at most 1, got 0.0"),
     ],
 )
 def test_what_nobody_can_talk_to(

@@ -111,7 +111,7 @@ def test_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (["qwen3-8b-lora"], "qwen3-8b-lora.yaml exists and stays as it is"),
         (["qwen3-8b-lora", "mine.yml"], "mine.yml exists"),
         (["qwen3-8b-lora", "mine.json"], "expected a .yaml or .yml file"),
-        (["qwen3-8b-lora", "no/such/folder.yaml"], "No such file or directory"),
+        (["qwen3-8b-lora", "no/such/folder.yaml"], "expected a file in a folder that is there, got no/such"),
         (["qwen-7b"], "the nearest is qwen2.5-7b"),
         (["../memory"], 'no recipe "../memory"'),
     ):

@@ -58,7 +58,6 @@ def test_a_dictionary_of_data_sets_needs_a_split(tmp_path: Path, expected: list[
         (["data/test-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"], "data/train*.parquet"),
         (["default/validation/0.jsonl.gz", "README.md"], "default/validation/*.jsonl.gz"),
         (["en/train/0001.parquet", "en/test/0001.parquet"], "en/train/*.parquet"),
-        (["docs/dataset_info.json", "docs/a.png"], "*.jsonl"),
     ],
 )
 def test_a_clone_of_the_hub_names_the_files_below(names: list[str], pattern: str, tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_folders_that_leave_a_choice_are_refused(tmp_path: Path) -> None:
         (["test-0.json", "train-0.json"], r"with the splits test, train; name one: .*/train\*.json"),
         (["my_test.json", "my_train.json"], r"with the splits test, train; name one"),
         (["data.jsonl", "test.jsonl"], r"with the splits test; name one"),
-        (["README.md"], r"is a directory; name its files: .*/\*.jsonl"),
+        (["README.md"], r"expected a directory with data files \(.json, .*\), found README.md; name another"),
     ):
         folder = tmp_path / names[0]
         folder.mkdir()

@@ -88,7 +88,7 @@ def test_what_is_lost_says_why(tmp_path: Path) -> None:
 
 
 def test_what_is_no_json_tells_what_is_read(tmp_path: Path) -> None:
-    tokenizer, path = tokenizer_in(tmp_path / "t"), tmp_path / "data.tar"
+    tokenizer, path = tokenizer_in(tmp_path / "t"), tmp_path / "data.txt"
     path.write_text("instruction,output\nHi,Ho\n")
     with pytest.raises(
         ValueError, match=r"; JSON, JSON lines, Parquet, Arrow and CSV \(by its name\) are read"
