@@ -28,10 +28,10 @@ export PYTHONPATH="python:benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERE
 export PATH="$PATH:/usr/local/cuda/bin"
 touch -d "1 second ago" "$work/started"
 failed=() left_out=() step=""
-small_step=() smoke=() heads="(32, 32, 128), (32, 8, 128), (28, 4, 128), (16, 2, 128), (4, 1, 256)"
+small_step=() smoke=() lengths="" heads="(32, 32, 128), (32, 8, 128), (28, 4, 128), (16, 2, 128), (4, 1, 256)"
 if [[ -n "${SMALL:-}" ]]; then
   small_step=(--model tiny --longest 64 --rows 6 --micro_batch_tokens 128 --repeats 1 --steps 1)
-  smoke=(--smoke cuda) heads="(2, 2, 16), (2, 1, 16)"
+  smoke=(--smoke cuda) heads="(2, 2, 16), (2, 1, 16)" lengths="kernels._UNEVEN = kernels._FULL_ROWS = (100, 33, 1)"
 fi
 device_gib="$("$python" -c 'import torch; print(torch.cuda.get_device_properties(0).total_memory >> 30)' 2>/dev/null || echo 0)"
 
@@ -145,9 +145,10 @@ one_step() {
     numbers)
       run attention_kernels 90 "$python" -c 'import torch
 from fastsft import _C  # registers the ops
-from fastsft.model.attention_kernel import Heads, faster_kernel
+from fastsft.model import attention_kernel as kernels
+'"$lengths"'
 print("cuDNN", torch.backends.cudnn.version(), "(equal times: flash2 ran twice)")
-for heads in ('"$heads"'): print(heads, faster_kernel(Heads(*heads), torch.bfloat16, torch.device("cuda:0")))'
+for heads in ('"$heads"'): print(heads, kernels.faster_kernel(kernels.Heads(*heads), torch.bfloat16, torch.device("cuda:0")))'
       run engine_numbers 150 "$python" -m pytest -q --tb=short -p no:cacheprovider -m cuda tests/train/test_engine_cuda.py \
         -k "fp32_curve or gradients or wait"
       ;;

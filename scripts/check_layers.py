@@ -203,7 +203,8 @@ def unchecked_kernel(source: Source, op: str, function: str) -> str | None:
     if definition is None:
         return f"kernel {function} is not defined in this file"
     first = source.code[definition.end() :].split(";")[0]
-    if re.search(rf"\bcheck_{op}\s*\(", first) is None or "{" in first:
+    check = re.search(rf"\bcheck_{op}\s*\(", first)
+    if check is None or "{" in first[: check.start()]:
         return f"the first statement of kernel {function} must call check_{op}(...)"
     return None
 

@@ -212,8 +212,7 @@ void define_construction(EngineClass& engine) {
            "attention, as at first.")
       .def("compile_attention", &Engine::compile_attention, py::arg("shapes"),
            py::call_guard<py::gil_scoped_release>(),
-           "Compiles cuDNN's attention for [conversations, longest, ...], some seconds each.\n"
-           "Returns how many of the shapes cuDNN computes.")
+           "Compiles cuDNN's attention for [conversations, longest, ...]; counts what it takes.")
       .def("reserve", &reserve, py::kw_only(), py::arg("micro_batch"), py::arg("step"),
            "Makes all memory of training. micro_batch: the most (tokens, labels, longest\n"
            "conversation); step: the most (tokens, labels, micro-batches) of this rank.");

@@ -75,7 +75,7 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "places first": ("inspect model dta.json", 2, "the nearest there is data.json"),
     "a place twice": ("inspect model --model model --data data.json", 2, "'model' follows no flag"),
     "plan of a place and data": ("plan model data.json", 2, "no such argument is taken"),
-    "plan of another's file": ("plan --config b.yaml", 1, "b.yaml: unknown key 'lr'; write --learning_rate"),
+    "plan of another's file": ("plan --config b.yaml", 2, "b.yaml: unknown key 'lr'; write --learning_rate"),
     "plan of both dtypes": ("plan model --bf16 --fp16", 1, "--bf16 and --fp16: expected at most one"),
     "inspect of a flag of training": ("inspect model data.json --seve_steps 1", 2, "no known flag is near"),
     "inspect into no folder": ("inspect model data.json --html no/a.html", 2, "a folder that is there"),

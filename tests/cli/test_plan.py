@@ -225,5 +225,6 @@ def test_a_file_of_flags(vicuna: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert plan.main([vicuna, "--config", str(file)]) == 1
     assert "--lora_r: expected with --lora True" in capsys.readouterr().err
     file.write_text("lr: 1\n")
-    assert plan.main([vicuna, "--config", str(file)]) == 1
+    with pytest.raises(SystemExit):
+        plan.main([vicuna, "--config", str(file)])
     assert "unknown key 'lr'" in capsys.readouterr().err

@@ -10,8 +10,11 @@ from pathlib import Path
 from fastsft import _C
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.places import model_place
+from fastsft.cli.trust import add_trust
 from fastsft.data.chat.ollama.export import OllamaTemplate, ollama_template
+from fastsft.model.gguf.conversion import OUTTYPES, SCRIPT, VARIABLE, convert_to_gguf, find_converter
 from fastsft.model.not_a_model import no_config
+from fastsft.planning.devices import size_text
 from fastsft.runtime.output_files import check_output_file, replace_file
 from fastsft.runtime.terminal import visible
 from fastsft.tokenizer.tokenizer import Tokenizer
@@ -28,9 +31,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         given, args.directory = Path(args.directory), model_place(args.directory)
         folder = args.directory if given.expanduser() == args.directory else Path()  # not the hub's cache
-        out = folder / "Modelfile" if args.output is None else args.output
+        write, name = _FORMATS[args.format]
+        out = folder / name if args.output is None else args.output
         _check_places(args.directory, out, args.overwrite)
-        lines = _ollama(args, out)
+        lines = write(args, out)
     except (ValueError, RuntimeError, OSError, _C.FileError) as error:
         print_error("export", error)
         return 1
@@ -69,19 +73,54 @@ def modelfile(template: OllamaTemplate, weights: str) -> str:
     return f'FROM {weights}\nTEMPLATE """{template.text}"""\n{stops}'
 
 
+def _gguf(args: argparse.Namespace, out: Path) -> list[str]:
+    """Convert the model to a GGUF file; return lines about it."""
+    converter = find_converter(args.converter)
+    print_line(visible(f"converting by {converter}"))
+    made = convert_to_gguf(
+        args.directory, out, converter, args.outtype,
+        overwrites=args.overwrite, trusts_code=args.trust_remote_code,
+    )  # fmt: skip
+    what = f"{made.architecture}, {made.tensors} tensors, {size_text(made.bytes)}, {made.outtype}"
+    return [
+        "checked: each tensor of the file has the model's values",
+        f"written: {out}: {what}; llama-server --jinja -m {out}",
+    ]
+
+
+_FORMATS = {"ollama": (_ollama, "Modelfile"), "gguf": (_gguf, "model.gguf")}
+
+
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         prog="fastsft export",
         description=_EXPORT,
-        epilog="The Modelfile's template writes what the model read before each reply in training.",
+        epilog="The Modelfile's template writes what the model read before each reply in training. A GGUF "
+        "file is compared with the model, tensor by tensor, before it gets its name.",
     )
-    parser.add_argument("format", choices=["ollama"])
+    parser.add_argument("format", choices=list(_FORMATS))
     parser.add_argument("directory", metavar="DIR", help="a trained model directory, or a hub name")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="default: DIR/Modelfile, or here for a hub model"
-    )
+        "--output", type=Path, metavar="FILE",
+        help="default: DIR/Modelfile or DIR/model.gguf; for a hub model, of these names here",
+    )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="replace FILE where it exists")
     parser.add_argument(
         "--gguf", type=Path, metavar="FILE", help="ollama: take the weights from this file, not from DIR"
     )
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--converter", type=Path, metavar="FILE",
+        help=f"gguf: llama.cpp's {SCRIPT}, or the checkout; default: {VARIABLE}, then PATH",
+    )  # fmt: skip
+    parser.add_argument(
+        "--outtype",
+        choices=list(OUTTYPES.values()),
+        help="gguf: of the matrices; default: as they are stored",
+    )
+    add_trust(parser)
+    args = parser.parse_args(arguments)
+    of_other = ("converter", "outtype") if args.format == "ollama" else ("gguf",)
+    for name in of_other:
+        if getattr(args, name) is not None:
+            parser.error(f"--{name} is no flag of export {args.format}")
+    return args

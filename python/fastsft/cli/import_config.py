@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = expanded(args.output or f"{origin.stem}-fastsft.yaml")
         _write(origin, path, source, draft)
     except (ValueError, OSError) as error:
-        print_error("import", f"{args.config}: {error}")
+        named = str(error).startswith(str(args.config))
+        print_error("import", error if named else f"{args.config}: {error}")
         return 2
     for line in [*report_lines(source, draft), "", f"wrote {path}", *next_lines(path, source)]:
         print_line(line)

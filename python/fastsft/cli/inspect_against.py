@@ -107,6 +107,6 @@ def compared(
 
 
 def show(comparison: Comparison, args: argparse.Namespace) -> None:
-    """Print the comparison."""
+    """Print a comparison as text, with colours on a terminal."""
     colour, width = has_colour(sys.stdout, args.color), terminal_width(sys.stdout)
     print_line(comparison_text(comparison, colour=colour, tokens=args.tokens, width=width))

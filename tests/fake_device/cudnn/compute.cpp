@@ -1,4 +1,5 @@
 // Computes an operation graph, one entry of the batch after the other.
+#include <algorithm>
 #include <cmath>
 
 #include "values.h"
@@ -83,8 +84,8 @@ class Entry {
     const auto found = known_.find(uid);
     return found != known_.end() ? found->second : memory_.load(graph_.tensors.at(uid), index_);
   }
-  int64_t size_of(int64_t uid, int64_t otherwise) const {
-    return uid < 0 ? otherwise : static_cast<int64_t>(get(uid).data.front());
+  int64_t size_of(int64_t uid, int64_t most) const {
+    return uid < 0 ? most : std::min(most, static_cast<int64_t>(get(uid).data.front()));
   }
 
   // Rows and columns beyond the actual sizes are 0.
@@ -159,14 +160,34 @@ class Entry {
   Known known_;
 };
 
+// Leaves out what follows the first token that an entry does not have: it is NaN or 0 as that one.
+Graph shortened(const Graph& graph, Memory& memory, int64_t index) {
+  int64_t longest = 0, tokens = 0;
+  for (const auto& [uid, tensor] : graph.tensors) {
+    if (tensor.is_virtual || tensor.offsets < 0) continue;
+    const size_t axis = tensor.token_axis();
+    longest = tensor.dims[axis];
+    tokens = std::min(longest, memory.tokens(tensor, index) + 1);
+    if (tensor.dims[5 - axis] == longest) return graph;  // which dimension is that of tokens?
+  }
+  Graph result = graph;
+  for (auto& [uid, tensor] : result.tensors) {
+    for (const size_t i : {2, 3}) {
+      if (tensor.dims[i] == longest) tensor.dims[i] = tokens;
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 void compute(const Graph& graph, const Pointers& pointers) {
   Memory memory(graph, pointers);
   const int64_t batch = graph.tensors.at(graph.operations.front().y).dims[0];
   for (int64_t index = 0; index < batch; ++index) {
-    Entry entry(graph, memory, index);
-    for (const Operation& operation : graph.operations) entry.run(operation);
+    const Graph shorter = shortened(graph, memory, index);
+    Entry entry(shorter, memory, index);
+    for (const Operation& operation : shorter.operations) entry.run(operation);
   }
   if (fake_device::needs_touched_bytes()) fake_device::touched(memory.touched());
 }

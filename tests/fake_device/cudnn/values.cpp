@@ -81,6 +81,11 @@ int32_t Memory::offset(int64_t uid, int64_t entry) {
   return list[entry];
 }
 
+int64_t Memory::tokens(const Tensor& tensor, int64_t entry) {
+  const int64_t begin = offset(tensor.offsets, entry), end = offset(tensor.offsets, entry + 1);
+  return (end - begin) / tensor.strides[tensor.token_axis()];
+}
+
 Memory::Place Memory::place(const Tensor& tensor, int64_t entry, bool write) {
   auto* const base = static_cast<char*>(pointers_.at(tensor.uid));
   if (tensor.by_value) return {base, 1};
@@ -89,8 +94,7 @@ Memory::Place Memory::place(const Tensor& tensor, int64_t entry, bool write) {
   int64_t begin = (tensor.dims[0] == 1 ? 0 : entry) * tensor.strides[0], tokens = tensor.dims[axis];
   if (tensor.offsets >= 0) {
     begin = offset(tensor.offsets, entry);
-    const int64_t end = offset(tensor.offsets, entry + 1);
-    tokens = std::min(tokens, (end - begin) / tensor.strides[axis]);
+    tokens = std::min(tokens, this->tokens(tensor, entry));
   }
   Tensor present = tensor;
   present.dims[axis] = tokens;

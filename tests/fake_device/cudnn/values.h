@@ -36,6 +36,8 @@ class Memory {
 
   Values load(const Tensor& tensor, int64_t entry);
   void store(const Tensor& tensor, int64_t entry, const Values& values);
+  // Returns how many tokens an entry of a ragged tensor has.
+  int64_t tokens(const Tensor& tensor, int64_t entry);
   const fake_device::Ranges& touched() const { return touched_; }
 
  private:

@@ -11,7 +11,10 @@ from fastsft.arguments.imports.llamafactory_data import ROLES
 from fastsft.arguments.imports.templates import axolotl_template, written
 
 _CHAT = ("chat_template", "sharegpt", "messages")
-_STANFORD = "the text is Stanford's for records without an input; for the others it is another there"
+_STANFORD = (
+    "the text is Stanford's for records without an input, for the others it is another there; a tokenizer "
+    "without </s> needs another template"
+)
 _READ = {
     "path", "data_files", "name", "split", "ds_type", "type", "field", "field_messages", "roles",
     "message_field_role", "message_field_content", "message_property_mappings", "chat_template",

@@ -14,7 +14,7 @@ from fastsft.inspection.against.rows import Row, TokenTexts
 
 
 class Kind(StrEnum):
-    """What a difference is about."""
+    """The subjects of differences."""
 
     END_MARK = "end mark"
     THOUGHTS = "thoughts"

@@ -33,7 +33,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class TheirRecord:
-    """What a framework makes of a record. rows: (ids, labels) of each row. dropped: why there is none."""
+    """A record as a framework labels it. rows: (ids, labels) of each row. dropped: why there is none."""
 
     rows: list[tuple[list[int], list[int]]] = field(default_factory=list)
     dropped: str = ""
