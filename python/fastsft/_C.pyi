@@ -1587,8 +1587,7 @@ class Engine:
         self, shapes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
     ) -> int:
         """
-        Compiles cuDNN's attention for [conversations, longest, ...], some seconds each.
-        Returns how many of the shapes cuDNN computes.
+        Compiles cuDNN's attention for [conversations, longest, ...]; returns how many it takes.
         """
     def gradients(
         self,
