@@ -28,7 +28,7 @@ class Other(NamedTuple):
 
     template: str
     difference: str
-    system: str = ""  # of records without one, there
+    system: str = ""  # what records without one have there
 
 
 _QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
