@@ -95,6 +95,7 @@ class Model:
     """A fake model with the given engine."""
 
     source_directory = Path("model")
+    attention_kernel = "flash2"
 
     def adapter_facts(self) -> None:
         """All of it is trained."""
