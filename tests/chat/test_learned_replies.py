@@ -198,8 +198,8 @@ def test_a_mark_of_half_a_reply_is_refused(tmp_path: Path) -> None:
             *rest,
             {"role": "assistant", "content": "two"},
         ]
-        with pytest.raises(ValueError, match="of which the other part has no such mark; mark both alike"):
-            judge.label([{"messages": given}])
+        seen = _C.explain_record(json.dumps({"messages": given}), judge.labeller, data_format="auto")
+        assert "of which the other part has no such mark; mark both alike" in str(seen.faults[0])
     given[1]["train"] = True
     ((_, learned),), _ = judge.rows(given, None)
     assert judge.native.decode(list(learned)).startswith("one\n<tool_call>")
@@ -216,7 +216,7 @@ def test_replies_that_are_joined_say_that_neither_is_learned() -> None:
     record["conversations"][-1]["train"] = True
     seen = _C.explain_record(json.dumps(record), labeller)
     assert "one of the two is not to be learned, so that neither is" in seen.findings[0].reason
-    text = _C.explain_record(json.dumps({"text": "plain"}), labeller)
+    text = _C.explain_record(json.dumps({"text": "plain"}), labeller, data_format="auto")
     assert text.outcome == "excluded"
 
 

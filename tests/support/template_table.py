@@ -43,12 +43,12 @@ class Judge:
         self.native = find_native_tokenizer(tokenizer)
         assert self.native is not None
         chosen = LabelSettings(mask_policy="spans", template="model", **settings)
-        self._labeller = make_labeller(self.native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)
+        self.labeller = make_labeller(self.native, LENGTH, 0, chosen, tokenizer=tokenizer, self_test=True)
         self.reference = Reference(model, PUBLISHED[name])
 
     def label(self, records: list[Any]) -> _C.LabelledData:
         """As a file of the records."""
-        return _C.label_text(json.dumps(records), self._labeller)
+        return _C.label_text(json.dumps(records), self.labeller)
 
     def rows(self, messages: list[Message], tools: Any) -> tuple[list[Row], Any]:
         """A row for each learned reply, and the report."""
