@@ -185,8 +185,8 @@ def test_commands_that_are_refused(line: str, part: str) -> None:
             "micro_batch_size); name one",
         ),
         ("- 1", "expected keys with values, got list"),
-        ("a: [", "is not YAML"),
-        ("stage: sft\ncutoff_len: many\nlora_target: all", "model_max_length: invalid literal"),
+        ("a: [", "is not YAML in line 1, `a: [`: "),
+        ("stage: sft\ncutoff_len: many\nlora_target: all", "model_max_length: expected a whole number, got 'many'"),
     ],
 )
 def test_files_that_are_refused(
@@ -196,7 +196,7 @@ def test_files_that_are_refused(
     Path("theirs.yaml").write_text(text)
     assert import_config.main(["theirs.yaml"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("fastsft import: theirs.yaml: ") and part in error
+    assert error.startswith("fastsft import: theirs.yaml") and part in error
     assert not Path("theirs-fastsft.yaml").exists()
 
 

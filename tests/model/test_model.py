@@ -90,7 +90,7 @@ def test_unknown_hub_name_says_that_no_directory_was_found(monkeypatch: pytest.M
     path = Path("models/llama-typo").absolute()
     assert str(caught.value) == (
         f"--model_name_or_path models/llama-typo: no such directory ({path}), and not found on the hub: "
-        "the hub was not reached, and no copy is in the cache"
+        "the hub was not reached, and no copy is in the cache; check the network, or name a local copy"
     )
 
 

@@ -23,7 +23,11 @@ def with_flags(arguments: Sequence[str], *flags: Sequence[str]) -> list[str]:
 
     flags: for each word, the spellings of its flag. A word whose flag is given, too, is left alone, so that
     the parser refuses it.
+
+    A first word that names a YAML file is one of flags, as in training.
     """
+    if arguments and arguments[0].endswith((".yaml", ".yml")):
+        return list(arguments)
     words = list(takewhile(lambda word: not word.startswith("-"), arguments))[: len(flags)]
     given = {word.partition("=")[0] for word in arguments}
     named = [

@@ -10,7 +10,7 @@ from fastsft.arguments.imports.draft import Draft
 from fastsft.arguments.imports.framework import Framework
 from fastsft.arguments.imports.recognise import frameworks, recognise
 from fastsft.arguments.imports.shell import read_command
-from fastsft.arguments.parsing.flag_file import load_yaml
+from fastsft.arguments.parsing.flag_file import load_yaml, place_in_yaml
 from fastsft.runtime.regular_files import read_json, read_text
 
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -61,8 +61,11 @@ def _read_values(path: Path) -> dict[str, object]:
     if path.suffix == ".json":
         content: Any = read_json(path, of_user=True)
     else:
+        text = read_text(path, of_user=True)
         try:
-            content = load_yaml(read_text(path, of_user=True))
+            content = load_yaml(text)
+        except yaml.MarkedYAMLError as error:
+            raise ValueError(f"{path} is not YAML{place_in_yaml(text, error)}") from None
         except (yaml.YAMLError, RecursionError) as error:
             raise ValueError(f"{path} is not YAML: {error}") from None
     if not isinstance(content, Mapping) or not content:

@@ -78,7 +78,7 @@ def _read_yaml(text: str, path: str | Path) -> object:
         texts = {key: scalar.value for key, scalar in nodes.items() if scalar.tag in _SCALAR_TAGS}
         return content | {key: Written(content[key], text) for key, text in texts.items()}
     except yaml.MarkedYAMLError as error:
-        raise ValueError(f"--config: {path} is not YAML{_place_in(text, error)}") from None
+        raise ValueError(f"--config: {path} is not YAML{place_in_yaml(text, error)}") from None
     except _TwiceError as error:
         raise ValueError(f"--config: {path}: {error}") from None
     # PyYAML raises ValueError for an impossible date, such as 2026-13-01.
@@ -116,7 +116,7 @@ _YAML_ADVICE = {
 }
 
 
-def _place_in(text: str, error: Any) -> str:
+def place_in_yaml(text: str, error: Any) -> str:
     """Return line, problem and way out of an error of PyYAML."""
     mark = error.problem_mark
     if error.context == "while scanning a simple key":  # the problem's own mark is on the next line
