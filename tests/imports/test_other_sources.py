@@ -186,7 +186,10 @@ def test_commands_that_are_refused(line: str, part: str) -> None:
         ),
         ("- 1", "expected keys with values, got list"),
         ("a: [", "is not YAML in line 1, `a: [`: "),
-        ("stage: sft\ncutoff_len: many\nlora_target: all", "model_max_length: expected a whole number, got 'many'"),
+        (
+            "stage: sft\ncutoff_len: many\nlora_target: all",
+            "model_max_length: expected a whole number, got 'many'",
+        ),
     ],
 )
 def test_files_that_are_refused(

@@ -180,7 +180,11 @@ def test_what_is_not_computed_is_refused_by_name(fields: dict[str, Any], message
             "match no module .*write the names with spaces",
         ),
         ("untied", {"target_modules": "[q_proj,v_proj]"}, "match no module .*write the names with spaces"),
-        ("untied", {"target_modules": r".*\.[xy]_proj{1,2}"}, "match no module .*down_proj, lm_head \(all-linear: all of them\)$"),
+        (
+            "untied",
+            {"target_modules": r".*\.[xy]_proj{1,2}"},
+            "match no module .*down_proj, lm_head \(all-linear: all of them\)$",
+        ),
     ],
 )
 def test_what_only_peft_does(kind: str, fields: dict[str, Any], message: str) -> None:
