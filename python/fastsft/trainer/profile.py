@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,9 @@ class Profile:
         self._first, self._last = parse_steps(steps)
         self._recording = False
         if path is not None:
-            check_output_file(profile_path(path, launch().rank, launch().world_size), "--profile")
+            place = profile_path(path, launch().rank, launch().world_size)
+            if os.path.lexists(place):  # a folder that is missing is made
+                check_output_file(place, "--profile")
 
     def before_step(self, engine: _C.Engine, step: int) -> None:
         """Start the recording if `step`, which is about to begin, is the first step to record."""
