@@ -26,7 +26,7 @@ struct LabelledChunk : InputChunk {
   std::string bad_records;               // --report_bad lines
 
   void parse_and_label(const Labeller& labeller);
-  // Labels the parsed records; those that become several rows are replaced by their pieces.
+  // Labels the parsed records. A record that becomes several rows is replaced by its pieces.
   void label(const Labeller& labeller);
 };
 

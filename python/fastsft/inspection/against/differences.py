@@ -97,7 +97,7 @@ _TAG = re.compile(r"</?think>|\[/?THINK\]|</?seed:think>|<\|channel\|>analysis")
 
 
 class Place:
-    """Where texts of a record are in a row: its thoughts, and the message that each character belongs to."""
+    """Places of a record's texts in a row: its thoughts, and the message of each character."""
 
     def __init__(self, row: Row, texts: TokenTexts, messages: Sequence[dict[str, Any]]) -> None:
         self.begins = [0]
