@@ -183,7 +183,7 @@ def test_what_is_not_computed_is_refused_by_name(fields: dict[str, Any], message
         (
             "untied",
             {"target_modules": r".*\.[xy]_proj{1,2}"},
-            "match no module .*down_proj, lm_head \(all-linear: all of them\)$",
+            r"match no module .*down_proj, lm_head \(all-linear: all of them\)$",
         ),
     ],
 )
