@@ -59,7 +59,7 @@ enum class ReadError { kNone, kNotJson, kInvalidUtf8, kOtherFormat, kBadField };
 // another name, in single fields, or in a text that is not a conversation.
 enum class RecordShape { kConversations, kMessages, kColumn, kFields, kText };
 
-// The field names of role and text in a list of messages: "from" and "value", "role" and "content",
+// The fields for role and text in a list of messages: "from" and "value", "role" and "content",
 // or either pair.
 enum class MessageNames { kFromValue, kRoleContent, kEither };
 

@@ -64,7 +64,7 @@ Issue issue_of(ReadError fault);
 const char* name_of(Issue remark);
 bool is_bad_sample(Issue remark);
 
-// The consequence of an issue for the record or a part of it. Later values are worse.
+// An issue's consequence for the record or a part of it. Later values are worse.
 enum class Outcome {
   kNoted,       // kept unchanged
   kTruncated,   // cut at the end

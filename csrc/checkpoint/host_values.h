@@ -19,7 +19,7 @@ class HostValues {
  public:
   // Returns the unit's master weights in `range`, which the state must hold.
   std::span<const float> master(const UnitState& state, const ElementRange& range);
-  // Returns the bytes of a range of elements. `values`: a flat tensor in the state.
+  // Returns the bytes of an element range. `values`: a flat tensor in the state.
   std::span<const std::byte> bytes(const at::Tensor& values, const ElementRange& range);
 
  private:

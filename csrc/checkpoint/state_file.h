@@ -28,7 +28,7 @@ std::string layout_json(const StateFileLayout& layout);
 // Throws std::invalid_argument if the file was not written by save_training_state.
 StateFileLayout read_layout(const SafetensorsReader& reader);
 
-// Returns the paths of a complete set of optimizer files. Throws std::invalid_argument if a file is
+// Returns a complete optimizer file set's paths. Throws std::invalid_argument if a file is
 // missing, or if the directory holds sets with different rank counts.
 std::vector<std::string> find_state_files(const std::string& directory);
 

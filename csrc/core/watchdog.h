@@ -45,7 +45,7 @@ class Watchdog {
 
 // Ends a process that is stuck anywhere. If a phase makes no progress for too long, it prints one
 // line with the rank status to stderr and exits with kExitPeerLost, without cleanup, which would
-// wait for the same ranks. A change of the status or a written piece of a file is progress. Time
+// wait for the same ranks. A changed status or a written piece of a file is progress. Time
 // during which the whole process was suspended does not count.
 class PhaseDeadline {
  public:

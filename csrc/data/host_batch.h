@@ -69,7 +69,7 @@ class BatchBuilder {
   // Adds the next token of the current conversation, which `end_conversation` closes.
   void add_token(int64_t id, int32_t position, bool is_key);
   void end_conversation();
-  // Adds a target: the logits of token `position` of the batch are compared with `target`.
+  // Adds a target: the batch's token `position` has logits that are compared with `target`.
   void add_label(int64_t position, int64_t target, double weight);
 
   // Generates token_keys for the tokens added since the last call, which must belong to `row`.

@@ -40,7 +40,7 @@ StateSpecs averages(const ParamUnit& unit, const StateOptions&) {
           StateSpec::of_whole_unit("exp_avg_sq", counts[kVector])};
 }
 
-// A trained tensor with views of its moving averages and of its parts of the buffers.
+// A trained tensor with views of its moving averages and its parts of the buffers.
 struct Trained {
   size_t unit;
   const ParamSlot* slot;

@@ -20,7 +20,7 @@ struct StateSpec {
   std::string name;  // for example "exp_avg"; in checkpoints "<unit>.exp_avg"
   c10::ScalarType dtype = c10::ScalarType::Float;
   // Element ranges that have values, ascending. From a segment's begin on, every `block` elements
-  // share a value. A range of the unit holds the values of all blocks that overlap it.
+  // share a value. A unit's range holds the values of all blocks that overlap it.
   std::vector<ElementRange> segments = {};
   int64_t block = 1;
   std::optional<int64_t> whole = {};  // value count, equal on all ranks; none: sharded

@@ -14,7 +14,7 @@ struct RangeDigest {
   uint32_t crc32c = 0;
 };
 
-// Joins the digests of ranges, given in any order, into digests of whole files. Throws
+// Joins range digests, given in any order, into whole files' digests. Throws
 // std::runtime_error with the file's name if bytes are missing or were written twice.
 std::vector<FileDigest> join_ranges(std::vector<RangeDigest> ranges);
 

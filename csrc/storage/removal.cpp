@@ -27,7 +27,7 @@ void remove_entries(Directory& directory, bool with_marks) {
   }
 }
 
-// Paths of files below a directory, and of the folders that contain them.
+// Paths of files below a directory, and of their folders.
 struct Written {
   std::set<std::string> files, folders;
 

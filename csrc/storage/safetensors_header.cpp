@@ -239,7 +239,7 @@ void HeaderReader::read_offsets(TensorEntry& tensor) {
   if (count != 2) refuse(tensor.name, "expected data_offsets [begin, end]");
 }
 
-// Reads an array of 64-bit unsigned integers and passes each of them to `take`.
+// Reads an array of 64-bit unsigned integers and passes each to `take`.
 template <typename Take>
 void HeaderReader::read_numbers(const std::string& name, Take&& take) {
   expect(ValueKind::kArray, name, "an array of numbers");

@@ -85,7 +85,7 @@ struct RowPieces {
 
   int64_t begin_row() const { return first / columns; }
   int64_t end_row() const { return count == 0 ? begin_row() : (first + count - 1) / columns + 1; }
-  // Range of columns of `row` that belongs to the elements, and the position of its first element.
+  // The columns of `row` that belong to the elements, and their first element's position.
   int64_t begin_column(int64_t row) const { return std::max<int64_t>(0, first - row * columns); }
   int64_t end_column(int64_t row) const { return std::min(columns, first + count - row * columns); }
   int64_t place(int64_t row) const { return row * columns + begin_column(row) - first; }

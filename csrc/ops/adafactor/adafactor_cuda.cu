@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Sums columns: block (x, y) sums one tile of columns over one chunk of rows.
+// Sums columns: block (x, y) sums one column tile over one row chunk.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
     column_parts_kernel(const Grad* grad, Rows rows, const double* scalars, int64_t first_row,

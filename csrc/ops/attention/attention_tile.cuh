@@ -7,7 +7,7 @@
 
 namespace fastsft::cuda {
 
-// The division of a tile of kRows tokens among 128 threads. Thread (x, y) of 16 x 8 owns rows y *
+// The division of a kRows-token tile among 128 threads. Thread (x, y) of 16 x 8 owns rows y *
 // kOwnRows + i, the columns x + 16 * j of a score tile, and the elements x + 16 * k of a head.
 template <int kDim>
 struct Tiling {

@@ -57,7 +57,7 @@ FASTSFT_INLINE void rows(const TileGemm& g) {
 }  // namespace
 
 #if defined(__x86_64__)
-// The block shapes fill the vector registers: 32 registers of 16 floats, or 16 of 8 floats.
+// The block shapes fill the vector registers: 32 registers with 16 floats, or 16 with 8.
 __attribute__((target("arch=x86-64-v4"))) static void tile_gemm_v4(const TileGemm& g) {
   rows<12, 2>(g);
 }

@@ -56,7 +56,7 @@ inline int64_t logit_chunk_rows(int64_t tokens, int64_t vocab) {
 
 namespace fastsft::cuda {
 
-// The division of a batch's logits into chunks of `rows` tokens; the last chunk may be shorter.
+// A batch's logits, divided into chunks of `rows` tokens; the last chunk may be shorter.
 // Rows are `stride` elements apart, so that each begins at a 16-byte address in either dtype.
 struct LogitsPlan {
   int64_t rows;

@@ -31,7 +31,7 @@ _NO_EFFECT = {
 _OF_XLA = ("xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")
 _SWITCHES = ("activation_checkpointing", "cpu_offload")
 _REFUSED = {*_OF_XLA, "xla_fsdp_settings"}
-# value of --optim -> name of the C++ core's optimizer
+# value of --optim -> the C++ core's optimizer name
 OPTIMIZERS = {
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",
     "sgd": "sgd", "adafactor": "adafactor", "adamw_8bit": "adamw_8bit", "adamw_bnb_8bit": "adamw_8bit",

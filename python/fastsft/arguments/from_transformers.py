@@ -111,7 +111,7 @@ def _is_unchanged(source: object, seen: Mapping[str, Any]) -> bool:
 
 
 def data_settings(data_args: object) -> DataArguments:
-    """Return DataArguments with the values of `data_args`, which may be an object of a script's own class."""
+    """Return DataArguments with the values of `data_args`, whose class may be the script's own."""
     if isinstance(data_args, DataArguments):
         return data_args
     names = [field.name for field in dataclasses.fields(DataArguments)]

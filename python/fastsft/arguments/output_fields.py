@@ -99,7 +99,7 @@ HubStrategy = Literal["end", "every_save", "checkpoint", "all_checkpoints"]
 
 @dataclass
 class HubArguments:
-    """Place and time of uploads of the model."""
+    """Place and time of the model's uploads."""
 
     push_to_hub: bool = supported(False, "upload the model")
     hub_model_id: str | None = supported(None, "repository; unset: the name of output_dir")

@@ -1,4 +1,4 @@
-"""The state of a run, and the base class of callbacks with its events."""
+"""A run's state, and the base class of callbacks with its events."""
 
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState

@@ -1,4 +1,4 @@
-"""The base class of callbacks, with the events of transformers' TrainerCallback and their arguments."""
+"""The base class for callbacks, with the events of transformers' TrainerCallback and their arguments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EventValues(TypedDict, total=False):
 
 
 class TrainerCallback:
-    """Base of callbacks, with the events of transformers' TrainerCallback. Its methods do nothing.
+    """Base for callbacks, with the events of transformers' TrainerCallback. Its methods do nothing.
 
     Methods take (args, state, control, **kwargs). If a method returns a control, this control replaces the
     current control. args: fastsft.TrainingArguments; the annotation is Any because scripts use their own

@@ -1,4 +1,4 @@
-"""The small files of a checkpoint, the commit of all files, and the removal of older checkpoints."""
+"""A checkpoint's small files, the commit of all files, and the removal of older checkpoints."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class CheckpointContent:
     def write_random_state(
         self, directory: str, rank: int, states: dict[str, Any] | None = None
     ) -> list[_C.FileDigest]:
-        """Write the random states of `rank`, and return the digests of the files.
+        """Write `rank`'s random states, and return the files' digests.
 
         states: None writes the random states in this content.
         """

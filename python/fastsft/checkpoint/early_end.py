@@ -1,4 +1,4 @@
-"""What decides whether early stopping ends a run: a part of the record of a finished run."""
+"""What decides whether early stopping ends a run: a part of a finished run's record."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _KEPT_THERE = "; the new value is used, where transformers keeps the checkpoint'
 
 
 def describe_run(trainer: SavedRun) -> dict[str, Any]:
-    """Return the content of fastsft_state.json for the current state of a run."""
+    """Return the content of fastsft_state.json for a run's current state."""
     args, engine, state = trainer.args, trainer.engine, trainer.state
     return {
         "format_version": _VERSION,
@@ -299,7 +299,7 @@ def _check_position(saved: dict[str, Any], current: dict[str, int], directory: s
         )
 
 
-_OPTIM = {"adamw": "adamw_torch"}  # name of an optimizer in the core -> value of --optim, if they differ
+_OPTIM = {"adamw": "adamw_torch"}  # an optimizer's name in the core -> value of --optim, if they differ
 
 
 def difference(name: str, old: Any, new: Any) -> str:

@@ -16,7 +16,7 @@ from fastsft.ranks.launcher_watch import launcher_is_gone
 from fastsft.ranks.timed_store import SilentStoreError
 from fastsft.runtime.launch import launch
 
-_SILENCE_S = 30.0  # time without a sign of life after which a writing rank counts as lost [s]
+_SILENCE_S = 30.0  # time without a sign of life before a writing rank counts as lost [s]
 # Errors of a store that is stuck or gone (torchrun's store ends with torchrun). The reports are then
 # exchanged through the training process group.
 _STORE_ERRORS = (StoreGoneError, SilentStoreError)
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass
 class Report:
-    """The outcome of one rank's part of a save. user: True if the user can fix the `error`."""
+    """The outcome of one rank's part in a save. user: True if the user can fix the `error`."""
 
     files: list[FileReport] = field(default_factory=list)
     ranges: list[RangeReport] = field(default_factory=list)

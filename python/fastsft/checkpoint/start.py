@@ -120,7 +120,7 @@ def archive_abandoned(
 
 
 def _archive_abandoned(output_dir: Path, checkpoint: str | Path | None, source: str | Path | None) -> None:
-    # abspath instead of resolve, because the path of a link matters and not the path of its target.
+    # abspath instead of resolve, because the link's path matters and not its target's.
     path = Path(os.path.abspath(checkpoint or ""))
     own = checkpoint is not None and path.parent.resolve() == output_dir.resolve()
     step = _step_of(path.name) if own else None

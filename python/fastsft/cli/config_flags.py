@@ -51,7 +51,7 @@ def use_config(
 
 
 def plan_values(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the flags of `fastsft plan` for those of a run: its steps, and its sharding as `--fsdp`."""
+    """Return `fastsft plan`'s flags for a run's flags: its steps, and its sharding as `--fsdp`."""
     values = dict(given)
     if "gradient_accumulation_steps" in values:
         values["micro_batches"] = values["gradient_accumulation_steps"]

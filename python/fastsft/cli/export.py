@@ -64,7 +64,7 @@ def _ollama(args: argparse.Namespace, out: Path) -> list[str]:
 def modelfile(template: OllamaTemplate, weights: str) -> str:
     """Return the text of a Modelfile. ValueError if the format cannot express the path or the stop text.
 
-    weights: the absolute path of the model directory or of a GGUF file.
+    weights: the absolute path of a model directory or GGUF file.
     """
     for text in (weights, *template.stops):
         if '"' in text or not text.isprintable():

@@ -204,7 +204,7 @@ class EpochReads:
 
 
 class _RankBatches(Sampler[list[int]]):
-    """The row numbers of each of this rank's batches.
+    """The row numbers of this rank's batches.
 
     skip: how many batches the next pass skips at its beginning. sent: batches that the loader has
     requested and not yet returned.

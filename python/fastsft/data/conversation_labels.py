@@ -1,4 +1,4 @@
-"""Label the conversations of a data file, or of records that a script passes."""
+"""Label the conversations in a data file, or in records that a script passes."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class LazyRows:
         return {**self.__dict__, "_labelled_by": (None, ())}
 
     def read_raw_data(self) -> Sequence[Any]:
-        """Read the records of the file, and keep digests of their contents."""
+        """Read the file's records, and keep digests of their contents."""
         assert self._read is not None
         raw_data = self._read()
         self._remember(raw_data)

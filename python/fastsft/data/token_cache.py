@@ -59,7 +59,7 @@ LabelFunction = Callable[[_C.TokenCacheWriter | None], Labelled]
 
 
 def tokenizer_digest(tokenizer: object) -> str | None:
-    """Return a hash of all that affects the ids of a fastsft Tokenizer; None for other objects."""
+    """Return a hash of all that affects a fastsft Tokenizer's ids; None for other objects."""
     files_read, native = getattr(tokenizer, "files", None), getattr(tokenizer, "native", None)
     if not isinstance(files_read, KeptFiles) or not isinstance(native, _C.Tokenizer):
         return None

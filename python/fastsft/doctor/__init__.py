@@ -1,1 +1,1 @@
-"""Checks of `fastsft doctor`, for a run before training, and of `fastsft verify`, for a saved directory."""
+"""Checks by `fastsft doctor`, for a run before training, and by `fastsft verify`, for a saved directory."""

@@ -166,7 +166,7 @@ def _finished(folder: Path) -> str:
 
 
 def checkpoint_bytes(run: ExaminedRun) -> tuple[int, int]:
-    """Return the bytes of the saved weights, and the bytes of a whole checkpoint.
+    """Return the bytes of the saved weights and of a whole checkpoint.
 
     NotCheckedError if the model could not be opened.
     """

@@ -63,7 +63,7 @@ def _described(dataset: object) -> dict[str, Any]:
 
 
 def _part(dataset: object, split: Mapping[str, Any], report: dict[str, Any]) -> dict[str, Any]:
-    """Return the entry of a part of --eval_split: its own counts, and the whole file's `report`."""
+    """Return the entry for a part of --eval_split: its own counts, and the whole file's `report`."""
     native: Any = getattr(dataset, "native", None)
     return {
         "eval_split": dict(split),

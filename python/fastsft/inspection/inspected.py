@@ -33,7 +33,7 @@ class InspectedToken:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a row's text whose tokens are all of the same kind.
+    """A part of a row's text with tokens of one kind.
 
     kind: "context", "learned", "end" (a stop token that is a target) or "cut" (beyond the row length limit).
     """

@@ -217,7 +217,7 @@ def _painter(colour: bool) -> Paint:
 
 
 _WIDTH = 40
-HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # header of the columns of `bars`
+HEAD = f"{'of a row':>13} {'':<{_WIDTH}} {'rows':>9} {'share':>7}"  # header for the columns of `bars`
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 

@@ -27,7 +27,7 @@ class RopeWords:
     """A family's RoPE keys in transformers 4.
 
     theta: key of theta.
-    part: key of the rotated part of a head.
+    part: key of a head's rotated part.
     by_kind: True if rope_parameters has separate settings for WHOLE and LOCAL layers.
     local_theta: key of theta for LOCAL layers.
     is_shared: True if transformers 4 uses WHOLE's theta for LOCAL layers.

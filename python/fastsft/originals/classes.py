@@ -15,7 +15,7 @@ from fastsft.originals.source import source_of
 from fastsft.runtime.versions import MODULES_OF_DATACLASSES
 
 LIBRARIES = ("transformers", "torch", "huggingface_hub", "fastchat", "fastsft", "accelerate")
-# Prefix of the code names of methods that Python generates for dataclasses. No source file has these methods.
+# Code name prefix of methods that Python generates for dataclasses. No source file has these methods.
 _MADE_BY_DATACLASSES = "__create_fn__.<locals>."
 # In these modules, transformers copies methods from a base class into its Auto classes.
 _FILLED_BY_COPIES = "transformers.models.auto."
@@ -62,7 +62,7 @@ def replaced_methods(kind: type) -> list[Method]:
 
 
 def replaced_methods_of(value: object) -> list[Method]:
-    """Return the replaced methods of an object and of its class."""
+    """Return an object's replaced methods, and its class's."""
     kind = type(value)
     own = [
         Method(f"{kind.__module__}.{kind.__qualname__} object's {name}", found)

@@ -37,7 +37,7 @@ def is_defined_there(value: object, module: str, qualname: str) -> bool:
 
 
 def is_written_in(value: object, package: str) -> bool:
-    """Return True if some function in a file of `package` has the code of `value`."""
+    """Return True if some function in a file of `package` has `value`'s code."""
     function = plain(value)
     if not isinstance(function, FunctionType):
         return False

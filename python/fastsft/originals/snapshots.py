@@ -1,4 +1,4 @@
-"""Snapshots of library names and of a model's modules. Comparing is cheaper than checking again."""
+"""Snapshots of library names and model modules. Comparing is cheaper than checking again."""
 
 from __future__ import annotations
 

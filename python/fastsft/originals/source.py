@@ -73,7 +73,7 @@ class ModuleSource:
         return found
 
     def decorators(self, qualname: str) -> set[str]:
-        """Return the names of a definition's decorators, without the names of modules."""
+        """Return a definition's decorator names, without module names."""
         return self._decorators.get(qualname, set())
 
     def _package(self) -> str:

@@ -85,7 +85,7 @@ GPUS = (
 )
 _SIZE = re.compile(r"(?<![\w.])(\d+) *gi?b?\b|(?<![\w.])(16|24|32|40|48|80|96|141)(?![\w.])")
 _BRANDS = re.compile(r"nvidia|geforce|tesla|quadro|rtx")
-# A laptop's chip has the name of a larger one, and a MIG slice or a virtual GPU ("A40-8Q") that of its GPU.
+# A laptop's chip has a larger one's name, and a MIG slice or a virtual GPU ("A40-8Q") its GPU's.
 _OTHER_CHIPS = {"laptop", "mobile", "mig", "max", "d", "ti", "super"}
 _VIRTUAL = re.compile(r"\d+[abcq]")
 
@@ -150,7 +150,7 @@ def cannot_run(gpu: Gpu, compute_dtype: str, head_dim: int | None) -> str | None
 
 
 def _attention_memory(head_dim: int) -> int:
-    """Return the bytes of shared memory of our own attention's backward pass (attention_backward.cu)."""
+    """Return the shared-memory bytes of our own attention's backward pass (attention_backward.cu)."""
     import torch
 
     from fastsft import _C  # noqa: F401  registers the op

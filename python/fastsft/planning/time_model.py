@@ -26,11 +26,11 @@ _BACKWARD = 2 / 3  # the backward pass's share of a micro-batch's computation
 
 @dataclass(frozen=True)
 class Rates:
-    """Assumed rates of kernels, as shares of the data sheet's figures.
+    """Assumed kernel rates, as shares of the data sheet's figures.
 
     products: GEMMs, with 8,192 tokens in a micro-batch. attention_*: FlashAttention 2. newer_attention_*:
     cuDNN, FA3 and FA4. elementwise: memory bandwidth of norms, RoPE and SwiGLU. streams: memory bandwidth of
-    the optimizer and of gradient accumulation. link: bus bandwidth of collectives, as a share of NVLink's.
+    the optimizer and of gradient accumulation. link: collectives' bus bandwidth, as a share of NVLink's.
     contention: time that GEMMs lose while a collective runs, as a share of the collective's time.
     """
 

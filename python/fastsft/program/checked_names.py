@@ -65,7 +65,7 @@ _BASES = {
     "tokenizer": (("transformers.tokenization_utils", "PreTrainedTokenizer"),),
 }  # fmt: skip
 _PARTS = (("transformers.tokenization_utils", "Trie"),)
-_LOADING = ("configuration_", "tokenization_", "modeling_utils")  # prefixes of modules with loading functions
+_LOADING = ("configuration_", "tokenization_", "modeling_utils")  # module prefixes with loading functions
 # Methods of torch.nn.Module that build a model, load or move weights, or visit submodules.
 _OF_MODULES = (
     "to", "_apply", "apply", "train", "parameters", "named_parameters", "modules", "named_modules",

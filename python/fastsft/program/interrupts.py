@@ -1,4 +1,4 @@
-"""Counting of SIGINT (Ctrl-C or a notebook's stop button) while ranks run, instead of KeyboardInterrupt.
+"""Counts SIGINT (Ctrl-C or a notebook's stop button) while ranks run, instead of KeyboardInterrupt.
 
 A KeyboardInterrupt could come just after a library such as queue or subprocess has acquired a lock, before
 the block that releases the lock. The next thread that acquires the lock would then wait forever.

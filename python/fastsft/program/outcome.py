@@ -1,4 +1,4 @@
-"""The second half of `train()`: the choice of a start or a resume, and the save of the results."""
+"""The second half of `train()`: the choice of a start or a resume, and the results' save."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _SECONDS_TO_NOTICE, _SECONDS_TO_LEAVE = 15.0, 45.0
 
 @dataclass
 class Rank:
-    """The process of one rank, and the newest lines of its output."""
+    """One rank's process, and the newest lines of its output."""
 
     number: int
     process: subprocess.Popen[bytes]

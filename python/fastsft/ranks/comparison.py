@@ -207,7 +207,7 @@ def start_facts(args: SettledArguments, *others: object) -> Facts:
 
 
 def versions() -> Facts:
-    """Return the versions of fastsft, torch, Python and `_LIBRARIES`, and the checksum of fastsft's code."""
+    """Return the versions of fastsft, torch, Python and `_LIBRARIES`, and fastsft's code checksum."""
     import torch
 
     return {

@@ -33,7 +33,7 @@ _ANSWER_S = 2.0  # wait for the answer of a process on another machine that has 
 
 
 def meeting_name(round: int) -> str:
-    """Return the prefix of all store keys of a rendezvous. round: see `RollCall`."""
+    """Return the prefix of a rendezvous' store keys. round: see `RollCall`."""
     return f"fastsft/meeting/{round}"
 
 
@@ -263,7 +263,7 @@ class _Process:
 class Claim:
     """This process's claim, written to the store, to be `rank` of `world_size`.
 
-    name: prefix of the keys of the rendezvous. restarts: True if a launcher may restart ranks, so that a
+    name: prefix of the rendezvous' keys. restarts: True if a launcher may restart ranks, so that a
     second process with the same rank may be legitimate.
     """
 

@@ -163,7 +163,7 @@ class _Job(Generic[T]):
 
 
 class Beat:
-    """The times of this process's signs of life. seconds: the least time between two signs."""
+    """When this process gave signs of life. seconds: the least time between two signs."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._last, self._longest = seconds, time.monotonic(), 0.0

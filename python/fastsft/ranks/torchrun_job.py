@@ -15,7 +15,7 @@ _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 
 
 def own_start(environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:
-    """Return the ids of this rank's torchrun process and of this start of the rank; None without torchrun.
+    """Return the ids of this rank's torchrun process and of its present start; None without torchrun.
 
     The torchrun process is identified by its unique log folder, the part of its ERROR_FILE path
     (.../<run id>_<random>/attempt_N/<rank>/error.json) before attempt_N. The run id is not unique: it is

@@ -36,7 +36,7 @@ def unreached() -> str:
 
 
 def partial_reason() -> str:
-    """Return the reason why a folder of the cache is only a part of a repository."""
+    """Return the reason why a cache folder is only a part of a repository."""
     from huggingface_hub import constants
 
     offline = "HF_HUB_OFFLINE is set, so that the hub is not asked"

@@ -107,7 +107,7 @@ def check_is_whole(folder: Path, name: str, needed: Sequence[str], flag: str = _
 
 
 def tokenizer_directory(name: str, flag: str = _FLAG) -> Path:
-    """Return the directory `name`, or that of a hub model of which all but the weights is downloaded."""
+    """Return the directory `name`, or that of a hub model whose files are downloaded without the weights."""
     if (path := local_directory(name, flag)) is not None:
         return path
     folder = snapshot(name, None, TOKENIZER_FILES, flag)

@@ -28,7 +28,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
     return load
 
 
-# Sizes, in entries, of two caches of compiled CPU GEMMs: oneDNN's cache, and torch's cache of oneDNN objects.
+# Sizes, in entries, of two compiled CPU GEMM caches: oneDNN's cache, and torch's cache of oneDNN objects.
 # Their default is 1024 entries, which many sequence lengths fill and which then take 0.7 GiB. The sizes here
 # are enough for the GEMMs of ten sequence lengths. Compiling a GEMM again takes less than a millisecond.
 KEPT_PRODUCTS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "32"}

@@ -50,7 +50,7 @@ def torchrun_place(env: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 def is_slurm_step(env: Mapping[str, str]) -> bool:
-    """True if this process is one of several tasks of a SLURM step. ValueError as in `number_of`."""
+    """True if this process is one of a SLURM step's tasks. ValueError as in `number_of`."""
     return "SLURM_STEP_NUM_TASKS" in env and number_of(env, "SLURM_STEP_NUM_TASKS", 1) > 1
 
 

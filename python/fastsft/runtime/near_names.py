@@ -24,7 +24,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
 
 
 def nearest_text(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message that names the most similar of `names`; "" if none is similar."""
+    """Return an error message's end, which names the most similar of `names`; "" if none is similar."""
     near = nearest(name, names)
     return "" if near is None else f"; the nearest is {near}"
 

@@ -15,7 +15,7 @@ from typing import Any
 MOST_BYTES = 64 << 20  # the pickle of a state dict with 100,000 tensors has about 15 MB
 _MOST_OPCODES = 3_000_000
 _MOST_ARGUMENTS = 64
-_MOST_FIELDS = 64  # most attributes of an object whose state is a pair of dictionaries
+_MOST_FIELDS = 64  # most attributes of an object with a pair of dictionaries as state
 _MOST_KEY = 1 << 60  # larger integers can have equal hashes, which make a dictionary slow
 _MARK = object()
 

@@ -140,7 +140,7 @@ def _is_read_wrongly(text: str) -> bool:
 
 
 def kind_of(mode: int) -> str:
-    """Return the name, for messages, of the kind of a file that is not regular. mode: the file's st_mode."""
+    """Return the name, for messages, of an irregular file's kind. mode: the file's st_mode."""
     return next((name for test, name in _KINDS if test(mode)), "a device")
 
 

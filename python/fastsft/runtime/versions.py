@@ -29,7 +29,7 @@ RENAMED_CODE = {
     )
 }
 
-# Modules of Python whose functions become methods of dataclasses. Since Python 3.13, reprlib has __repr__.
+# Modules of Python whose functions become dataclass methods. Since Python 3.13, reprlib has __repr__.
 MODULES_OF_DATACLASSES = ("dataclasses", "reprlib")
 
 

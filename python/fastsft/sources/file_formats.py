@@ -82,7 +82,7 @@ class GzipStream:
 
 
 class ZstandardStream:
-    """The content of a file of Zstandard frames.
+    """The content of a file with Zstandard frames.
 
     The stream reader of the library zstandard is not used because it does not report a truncated file.
     """

@@ -102,7 +102,7 @@ def kind_of(name: str) -> str | None:
 
 
 def default_splits(names: Iterable[str], folder: str = "") -> Splits:
-    """Return the splits of a repository or folder without configurations, by the rules of this module."""
+    """Return the splits of a repository or folder without configurations, by this module's rules."""
     base = f"{folder}/" if folder else ""
     inside = {name[len(base) :]: name for name in sorted(names) if name.startswith(base)}
     inside = {inner: name for inner, name in inside.items() if _is_shown(inner, "")}
@@ -122,7 +122,7 @@ def default_splits(names: Iterable[str], folder: str = "") -> Splits:
 
 
 def incomplete_sets(files: Iterable[str]) -> list[str]:
-    """Return a description of each incomplete set of numbered files (`-00000-of-00003`)."""
+    """Describe each incomplete set of numbered files (`-00000-of-00003`)."""
     numbers: dict[tuple[str, str], set[str]] = {}
     for match in filter(None, map(_SHARD.match, files)):
         numbers.setdefault((match[1], match[3]), set()).add(match[2])

@@ -72,7 +72,7 @@ def _await_writer(descriptor: int, path: str) -> None:
             )
 
 
-# Keys of a record that may hold the text to learn in place of the messages. Inside a JSON string the quotes
+# Keys that may hold a record's the text to learn in place of the messages. Inside a JSON string the quotes
 # would be escaped, so a mention in a message does not match.
 _DOUBTFUL = re.compile(rb'"(completion|response|output|answer|target|chosen|rejected|label)"\s*:')
 

@@ -120,7 +120,7 @@ class _Metadata(Protocol):
 def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
     """Return the names of the columns to read, and the value 1 for each other column.
 
-    A column is read if it is a field of a data format or a list of structs. Also, a column is read if its
+    A column is read if it is a data format's field or a list of structs. Also, a column is read if its
     name or the name of a field in it may exclude a record from learning.
     """
     fields = set(os.environ.get(FIELDS_VARIABLE, "").split(","))

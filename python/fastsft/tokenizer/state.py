@@ -42,8 +42,8 @@ _OF_MODELS = (
 def tokenizer_state(tokenizer: object) -> tuple[object, ...]:
     """Return a value that stays equal as long as the same object makes the same ids.
 
-    The state contains the class, the code of all methods, functions that a script has set on the object,
-    special and added tokens, attributes that a script may set, and the parts of a fast tokenizer's backend.
+    The state contains the class, all methods' code, functions that a script has set on the object,
+    special and added tokens, attributes that a script may set, and a fast tokenizer's backend parts.
     The last digest and the ids of a probe text stand for vocabulary and merges. If a tokenizer has parts that
     cannot be compared, no two of its states are equal.
     """
@@ -74,7 +74,7 @@ def _part_state(part: object) -> tuple[object, ...]:
 
 
 def _content_of(part: object) -> tuple[object, ...]:
-    """Return the state of a Trie (its words) or of a SentencePieceProcessor (its settings and probe ids)."""
+    """Return a Trie's state (its words) or a SentencePieceProcessor's (its settings and probe ids)."""
     attributes = getattr(part, "__dict__", {})
     cut_at = attributes.get("_tokens")
     return (

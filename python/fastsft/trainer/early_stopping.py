@@ -18,7 +18,7 @@ class EarlyStoppingCallback(TrainerCallback):
     difference between a metric and the best metric that counts as an improvement (default 0.0). ValueError at
     the start of training without --metric_for_best_model or --eval_strategy. is_of_run: True for the callback
     of --early_stopping_patience, whose count and reason survive a resume. counts: False while evaluations do
-    not count: those of a run outside its training, and that of --eval_on_start after a resume, which has the
+    not count: those outside a run's training, and that of --eval_on_start after a resume, which has the
     checkpoint's own weights. reason: why the run was stopped, or "".
     """
 

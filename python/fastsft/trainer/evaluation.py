@@ -164,7 +164,7 @@ def _name_rows(
 def _sample_mean(
     losses: npt.NDArray[np.float64], without: npt.NDArray[np.bool_], num_rows: int, batch: int
 ) -> float:
-    """Return the mean of `losses` [rank, step], weighted by the rows of each batch.
+    """Return the mean of `losses` [rank, step], weighted by each batch's rows.
 
     Each batch has `batch` rows; in the last step, the remaining rows belong to the lowest ranks. Batches
     `without` a target are left out. NaN if no batch has a target.

@@ -79,12 +79,12 @@ class LossMeter:
         return (self._before + self._sum) / max(self._count_before + self._count, 1)
 
 
-# A loss above this multiple of the start loss, and above the loss of random guessing, means a ruined model.
+# A loss above this multiple of the start loss, and above that of random guessing, means a ruined model.
 _FAR = 2.0
 
 
 class LossWatch:
-    """A watch for faults in step results. It prints the first fault of each kind, and counts all of them.
+    """A watch for faults in step results. It prints each kind's first fault, and counts all of them.
 
     vocab_size: the logarithm is the loss of random guessing, with all tokens equally likely.
     """
@@ -117,7 +117,7 @@ class LossWatch:
             self._say_once(self._num_ruined, f"step {step}: {self._ruin()}{self._advice()}")
 
     def faults(self) -> Iterator[str]:
-        """Yield a text about each kind of fault, for the summary at the end of the run."""
+        """Yield a text about each kind of fault, for the summary at the run's end."""
         if self._num_idle:
             yield f"{_IDLE} in {self._num_idle:,} of {self._num_steps:,} steps"
         if self.is_ruined:

@@ -69,7 +69,7 @@ class Predictor:
     """The computation of an evaluation's predictions. Each call of `step` predicts one batch.
 
     batches: source of this rank's batches. num_rows: the data set's row count; further rows, which only fill
-    up the last batch, are cut off. hook: function for the logits of each batch of this rank, or None. dtype:
+    up the last batch, are cut off. hook: function for the logits of this rank's batches, or None. dtype:
     dtype of the logits. find_packed: as in `evaluation_loss`.
     """
 
@@ -222,7 +222,7 @@ _FURTHER = {"output_hidden_states": "hidden_states", "output_attentions": "atten
 def check_outputs(config: Mapping[str, Any], ignore_keys: Iterable[str] | None, caller: str) -> None:
     """Raise ValueError if transformers' predictions would differ from the plain logits.
 
-    config: the model's configuration. ignore_keys: names of model outputs that are left out of predictions.
+    config: the model's configuration. ignore_keys: model outputs that are left out of predictions.
     caller: name of the public method, for the message.
     """
     ignored = () if ignore_keys is None else tuple(ignore_keys)

@@ -16,7 +16,7 @@ from fastsft.runtime.output_files import check_output_file, write_for_flag
 if TYPE_CHECKING:
     from fastsft import _C
 
-# Limit of recorded spans, enough for a few steps of a model with 100 layers. Above the limit, the oldest
+# Limit for recorded spans: a few steps of a model with 100 layers. Above the limit, the oldest
 # spans are dropped, and the file says how many.
 _CAPACITY = 1_000_000
 _LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradients")

@@ -23,7 +23,7 @@ from fastsft.trainer.preflight import warn_without_evaluations
 if TYPE_CHECKING:
     from fastsft.trainer.run import Run
 
-# Fields of the state that a resumed run sets itself, instead of reading them from trainer_state.json.
+# State fields that a resumed run sets itself, instead of reading them from trainer_state.json.
 _OF_THIS_RUN = (
     "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps", "train_batch_size",
     "is_local_process_zero", "is_world_process_zero",

@@ -76,7 +76,7 @@ class RowReader:
         )  # fmt: skip
 
     def evaluation_reader(self, dataset: object, name: str | None, *, keeps_padding: bool) -> BatchReader:
-        """Return a batch reader of `dataset`, in the order of an evaluation.
+        """Return a batch reader of `dataset`, in an evaluation's order.
 
         name: name under which the reader and its worker processes are kept for later calls if
         dataloader_persistent_workers is set; None always makes a new reader. keeps_padding: True if rows are
@@ -156,7 +156,7 @@ class EvaluationRows(TokenRows):
 class StoredRows:
     """Batches of native rows, which are read from the data set once more to get their padding.
 
-    numbers: row numbers of each batch of this rank.
+    numbers: row numbers of this rank's batches.
     """
 
     def __init__(self, rows: TokenRows, numbers: list[npt.NDArray[np.int64]], collation: Collation) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """The state and the parts of one call of `train()`. A new Trainer has a run that has not begun.
+    """The state and parts of a `train()` call. A new Trainer has a run that has not begun.
 
     log, evaluate, save: methods of the Trainer, which subclasses may override. resumed_states,
     foreign_states: random states of a fastsft or a transformers checkpoint, kept until the first epoch needs

@@ -61,7 +61,7 @@ def check_sample_prompts(args: TrainingArguments, data_args: object) -> None:
 
 
 def sample_tokenizer(setup: Setup) -> Tokenizer | None:
-    """Return the tokenizer of sample replies, with the vocabulary and chat template of the Trainer's.
+    """Return the tokenizer for sample replies, with the Trainer's vocabulary and chat template.
 
     None without --sample_prompts. ValueError if fastsft has no native equal of a script's own tokenizer.
     """

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: those of the engine, of DeepSpeed, and the plateau schedule.
+"""Learning-rate schedules: the engine's, DeepSpeed's, and the plateau schedule.
 
 Rules: docs/spec/trainer_semantics.md, section 12.
 """

@@ -1,4 +1,4 @@
-"""Handling of SIGTERM, SIGINT and SIGUSR1 in every phase of a run, and exit statuses (docs/signals.md)."""
+"""Handles SIGTERM, SIGINT and SIGUSR1 in every phase of a run; exit statuses (docs/signals.md)."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class TrainerSurface:
 
     @property
     def args(self) -> TrainingArguments:
-        """Arguments of the run. They can be set to TrainingArguments of fastsft or of transformers.
+        """Arguments of the run. They can be set to fastsft's or transformers' TrainingArguments.
 
         Setting another object has the effect of changing every field that differs (see `train`). ValueError
         while `train` runs, and for rejected arguments; TypeError for an object of another class.
@@ -134,7 +134,7 @@ class TrainerSurface:
 
     @property
     def state(self) -> TrainerState:
-        """State of the running or last call of `train`."""
+        """State of the running or last `train` call."""
         return self._run.state
 
     @state.setter

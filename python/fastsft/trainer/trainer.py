@@ -309,7 +309,7 @@ class Trainer(TrainerSurface):
         trainer's eval_dataset, which is also the default. As in transformers, this method is called once more
         for each of several data sets, with the prefix `<metric_key_prefix>_<name>`; all metrics are returned.
         Rows without labels have no loss. With --prediction_loss_only, compute_metrics is not called.
-        ignore_keys: names of model outputs to leave out of predictions. ValueError without data.
+        ignore_keys: model outputs to leave out of predictions. ValueError without data.
         Arguments that were changed since the Trainer was made take effect, or are rejected as in `train`.
         """
         chosen = self.eval_dataset if eval_dataset is None else eval_dataset

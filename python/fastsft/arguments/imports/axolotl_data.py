@@ -1,4 +1,4 @@
-"""Reads axolotl's data sets: their files, the type of their records, and the template of a type."""
+"""Reads axolotl's data sets: their files, their records' type, and a type's template."""
 
 from __future__ import annotations
 

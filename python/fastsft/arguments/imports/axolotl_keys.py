@@ -1,4 +1,4 @@
-"""Tables of axolotl's keys, read from the source of release 0.19.0."""
+"""Tables of axolotl's keys, read from release 0.19.0's source."""
 
 from __future__ import annotations
 

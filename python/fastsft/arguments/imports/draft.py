@@ -1,4 +1,4 @@
-"""Collects the values of a new configuration file, and what became of each key of the other file."""
+"""Collects a new configuration file's values, and what became of each key of the other file."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def plain(value: object) -> str:
 
 
 def words(value: object) -> list[str]:
-    """Return the items of a list, or of a text with commas or spaces between them."""
+    """Return the items of a list, or of a text that separates them by commas or spaces."""
     if isinstance(value, list | tuple):
         return [str(item) for item in value]
     return str(value).replace(",", " ").split() if value is not None else []

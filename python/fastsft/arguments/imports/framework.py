@@ -125,7 +125,7 @@ def transformers_fields() -> dict[str, dataclasses.Field[object]]:
 
 @cache
 def own_names() -> dict[str, int]:
-    """Return the names of all fields of a training run, with their places in the order of a file."""
+    """Return the names of a training run's fields, with their places in a file's order."""
     kinds = (ModelArguments, DataArguments, LoraArguments, TrainingArguments)
     names = [field.name for kind in kinds for field in dataclasses.fields(kind)]
     return {name: index for index, name in enumerate(names)}

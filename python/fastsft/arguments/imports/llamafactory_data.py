@@ -113,7 +113,7 @@ def _check_most_records(draft: Draft, paths: list[str]) -> None:
 
 
 def _num_records(path: Path) -> float:
-    """Return the number of records in a small local file of JSON; infinity for other files."""
+    """Return the number of records in a small local JSON file; infinity for other files."""
     try:
         if path.suffix == ".jsonl":
             return sum(1 for line in read_text(path).splitlines() if line.strip())
@@ -124,7 +124,7 @@ def _num_records(path: Path) -> float:
 
 
 def _paths(entry: Mapping[str, Any], place: Path, draft: Draft) -> tuple[list[str], list[str]]:
-    """Return the paths of a data set, and what fastsft cannot read of it."""
+    """Return a data set's paths, and what fastsft cannot read of it."""
     problems = ["num_samples is not carried: every record is read"] if entry.get("num_samples") else []
     if entry.get("ranking"):
         raise ValueError(

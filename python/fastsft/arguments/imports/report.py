@@ -14,7 +14,7 @@ _ORDER = (Fate.LOST, Fate.CHANGED, Fate.CARRIED, Fate.IDLE, Fate.DEFAULT)
 
 
 def report_lines(source: Source, draft: Draft) -> list[str]:
-    """Return the table of all keys, by what became of them."""
+    """Return the table of all keys, by their outcome."""
     framework = source.framework
     lines = [f"{framework.title} (keys of {framework.version}; known by {source.known_by})"]
     for fate in _ORDER:

@@ -1,4 +1,4 @@
-"""Keys of ms-swift's command lines and YAML files for `swift sft`, read from the source of release 4.6."""
+"""Keys of ms-swift's command lines and YAML files for `swift sft`, read from release 4.6's source."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _named(draft: Draft, name: str, config: str | None, split: str) -> None:
 
 
 def _mixed(draft: Draft, entry: Any) -> tuple[list[str], list[str]]:
-    """Return the paths of an entry of `datasets`, and what differs."""
+    """Return the paths of a `datasets` entry, and what differs."""
     if not isinstance(entry, dict) or not entry.get("path"):
         raise ValueError("datasets: expected a list of objects with a path")
     problems = [f"{key} is not carried" for key in ("fraction",) if not is_off(entry.get(key))]

@@ -117,7 +117,7 @@ _YAML_ADVICE = {
 
 
 def place_in_yaml(text: str, error: Any) -> str:
-    """Return line, problem and way out of an error of PyYAML."""
+    """Return a PyYAML error's line, problem and way out."""
     mark = error.problem_mark
     if error.context == "while scanning a simple key":  # the problem's own mark is on the next line
         mark = error.context_mark

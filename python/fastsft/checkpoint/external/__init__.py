@@ -1,1 +1,1 @@
-"""Saving of other libraries' models, and reading of their checkpoints."""
+"""Saves other libraries' models, and reads their checkpoints."""

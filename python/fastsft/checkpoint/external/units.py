@@ -137,7 +137,7 @@ class DistributedTensor:
 
 
 def row_parts(whole: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """Return views of `whole` with the rows of each rank, as Shard(0) divides them over `count` ranks.
+    """Return views of `whole` with each rank's rows, as Shard(0) divides them over `count` ranks.
 
     The last views may be empty.
     """

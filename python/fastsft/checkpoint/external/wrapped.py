@@ -1,4 +1,4 @@
-"""Wrapped models: removal of wrappers (DDP, FSDP, torch.compile), and gathering of DTensors.
+"""Wrapped models: removes wrappers (DDP, FSDP, torch.compile) and gathers DTensors.
 
 Libraries are looked up in sys.modules and never imported, since a library that is not imported cannot have
 wrapped a model.

@@ -188,7 +188,7 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
 
 
 def describe_labels(labelling: Mapping[str, Any], more: str = "") -> str:
-    """Return the result of `describe` as one line of text. more: text to insert before the reason."""
+    """Return `describe`'s result as one line of text. more: text to insert before the reason."""
     stop = one_line(labelling["stop_token"])
     chosen = [f"--{name} {labelling[name]}" for name in LEARNED if name in labelling]
     more = f"{''.join(f', {flag}' for flag in chosen)}{more}"

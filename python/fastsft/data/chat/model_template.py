@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0
 _GRACE = 5.0
-_LONGEST_WAIT = 20  # limit of wall-clock time, as a multiple of the limit of processor time
+_LONGEST_WAIT = 20  # wall-clock limit, as a multiple of the processor time limit
 _MOST_WORKERS = 4
 _SMALLEST_SHARE = 64
 # Some templates take no system messages. Maps a text in such a template to the named template that writes the
@@ -212,7 +212,7 @@ class ModelTemplate:
 
     @cached_property
     def fields(self) -> list[str]:
-        """The traits of the template: those of INPUTS, and the names of a record's fields that it reads."""
+        """The traits of the template: those of INPUTS, and the names of the record fields that it reads."""
         names = ("tools", "tool_calls", "reasoning_content", *INPUTS)
         thinking = ["enable_thinking"] if "enable_thinking" in self.source else []
         return ["chat_template_kwargs", *thinking, *(name for name in names if self._trait(name))]

@@ -1,4 +1,4 @@
-"""Compares our labels of chosen records with those of another framework."""
+"""Compares our labels of chosen records with another framework's."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Comparison:
         return self.num_same == len(self.records)
 
     def counts(self) -> dict[Kind, dict[str, int]]:
-        """Return for each kind that occurs: records, tokens, and how many of them each of the two learns."""
+        """Return for each kind that occurs: records, tokens, and how many of them each side learns."""
         totals: dict[Kind, Counter[str]] = {}
         for record in self.records:
             found: dict[Kind, Counter[str]] = {}
@@ -112,7 +112,7 @@ class Against:
 
 
 def compare(setup: InspectionSetup, name: str, survey: _C.Survey, against: Against) -> Comparison:
-    """Compare the chosen records of a survey of whole records. ValueError if the framework cannot run.
+    """Compare the chosen records of a whole-record survey. ValueError if the framework cannot run.
 
     name: of the data.
     """

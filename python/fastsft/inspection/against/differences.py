@@ -120,7 +120,7 @@ class Place:
         return {number: bisect_right(self.begins, at) - 1 for at, number in self._anchors}
 
     def message_at(self, span: tuple[int, int]) -> int:
-        """Return the number of the message at the beginning of a span; -1 in front of the first one."""
+        """Return the message number at a span's beginning; -1 in front of the first one."""
         begin = self.begins[span[0]]
         return max((number for place, number in self._anchors if place <= begin), default=-1)
 

@@ -1,4 +1,4 @@
-"""Says of each kind of difference what it means for the model."""
+"""Says what each kind of difference means for the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a record as sequences of tokens with texts, ours and theirs."""
+"""A record's rows as sequences of tokens with texts, ours and theirs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def their_row(ids: Sequence[int], labels: Sequence[int], limit: int) -> Row:
 
 
 def joined(rows: Iterable[Row]) -> Row | None:
-    """Join the rows of a record, of which each has one reply more; None if there is none.
+    """Join a record's rows, of which each has one reply more; None if there is none.
 
     Each reply stays as it is learned, also if the rows after it have it in another form.
     """
@@ -68,7 +68,7 @@ def joined(rows: Iterable[Row]) -> Row | None:
 
 
 def _continued(whole: Row, row: Row) -> Row:
-    """Return `whole` and the part of `row` after the end of the last reply of `whole`."""
+    """Return `whole` and the part of `row` after `whole`'s last reply."""
     end = max((i for i, is_learned in enumerate(whole.learned) if is_learned), default=-1) + 1
     reply = next((i for i, is_learned in enumerate(row.learned) if is_learned), len(row.ids))
     begin = _place_after(whole.ids[:end], row.ids[:reply])

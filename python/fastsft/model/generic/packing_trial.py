@@ -198,7 +198,7 @@ def _make_batch(vocabulary: int, masked: int | None) -> _Batch:
 class MultipliedRanges(TorchFunctionMode):
     """Multiplies each range over `tokens` numbers, so that results that depend on the range change or fail.
 
-    The large numbers reveal even limits and windows of thousands of tokens in a trial with a short row.
+    The large numbers reveal even limits and windows of several thousand tokens in a trial with a short row.
     """
 
     def __init__(self, tokens: int) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _Shape = tuple[int, ...]
 _JOINING = (torch.cat, torch.concat, torch.concatenate)
-_ATTRIBUTE = "_fastsft_whole"  # name of an attribute of the text decoder, which holds its WholeModel
+_ATTRIBUTE = "_fastsft_whole"  # the text decoder's attribute that holds its WholeModel
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def is_opened(model: object, args: object) -> bool:
 
 
 class ScriptGuard:
-    """The checks of a script's changes, at each call of a Trainer and after each event of a run.
+    """Checks a script's changes, at each call of a Trainer and after each event of a run.
 
     trainer: the Trainer. A subclass or a script may have replaced its methods.
     """

@@ -63,7 +63,7 @@ class _Frame:
         self._scopes: list[dict[str, Any]] = [{"$": data}]
 
     def run(self, nodes: Nodes) -> Iterator[bytes]:
-        """Yield the text of the nodes, in a scope of its own."""
+        """Yield the nodes' text, in a scope of its own."""
         self._scopes.append({})
         try:
             for node in nodes:

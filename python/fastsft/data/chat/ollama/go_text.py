@@ -1,4 +1,4 @@
-"""Write the texts of a chat template in the language of Go's text/template."""
+"""Write a chat template's texts in the language of Go's text/template."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Jinja:
     ) -> str | None:  # fmt: skip
         """Return a conversation's text without its first BOS, which Ollama's tokenizer adds.
 
-        prompt: with a generation prompt. marks: write the format of a date in place of the date. None if the
+        prompt: with a generation prompt. marks: write a date's format in place of the date. None if the
         template refuses the conversation.
         """
         written, self.failure = self._template.plain_text(

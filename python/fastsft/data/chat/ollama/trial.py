@@ -45,7 +45,7 @@ class Probe(NamedTuple):
 
 
 def differences(parts: Parts, text: str, jinja: Jinja) -> dict[str, str]:
-    """Return the first difference of each kind of conversation; a kind without any is left out.
+    """Return each conversation kind's first difference; a kind without any is left out.
 
     Conversations that the chat template refuses are not compared.
     """

@@ -2,6 +2,6 @@
 
 The modules import only jinja2 and the standard library. `main.py` answers the requests of
 `data/chat/model_template.py`. `program.py` renders a conversation and finds its replies (`reply_spans.py`).
-For later conversations of the same form, the positions of the replies are computed from an earlier rendering
+For later conversations of the same form, the replies' positions are computed from an earlier rendering
 (`known_forms.py`, `marks.py`, `watched.py`).
 """

@@ -29,14 +29,14 @@ class CallForm(NamedTuple):
     null_content: bool = False
 
 
-# The names of the field with a reply's thoughts, in templates of (1) Qwen and GLM, (2) vLLM and Gemma, and
+# The names for the field with a reply's thoughts, in templates of (1) Qwen and GLM, (2) vLLM and Gemma, and
 # (3) gpt-oss and LFM.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _ALTERED = "\ue000"
 
 
 class Chat(NamedTuple):
-    """The input of a chat template. more: JSON texts of the messages' further fields and of the tools."""
+    """The input of a chat template. more: JSON texts of the tools and of the messages' further fields."""
 
     messages: list[dict[str, Any]]
     tools: list[Any] | None = None

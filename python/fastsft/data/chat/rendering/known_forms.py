@@ -1,4 +1,4 @@
-"""Find the positions of replies once for all chats of the same form.
+"""Find the replies' positions once for all chats of the same form.
 
 The form of a chat is the chat with marks (marks.py) in place of its texts and of the objects that templates
 write as JSON.
@@ -70,7 +70,7 @@ class KnownForms:
     def __init__(self, marks: Marks, render: Callable[[Chat, bool, Trace], Written], ends: Ends) -> None:
         self._marks, self._render, self._ends = marks, render, ends
         self._forms: dict[Hashable, Skeleton | None] = {}  # None: no skeleton can be made
-        self._seen: set[Hashable] = set()  # forms of which at least a single chat was seen
+        self._seen: set[Hashable] = set()  # forms with at least one chat that was seen
         self._size = 0  # approximate memory use in characters
         self._tools = _MarkedTools()  # the tools of the last chat
         self._hits = self._misses = 0
@@ -234,7 +234,7 @@ def _share_of_time() -> Iterator[None]:
 
 
 class _Marked:
-    """A replacer of values by marks of the same type.
+    """Replaces values by marks of the same type.
 
     values: the replaced values, by mark number. Blank texts, empty objects and numbers are not replaced,
     because templates test for them.

@@ -22,7 +22,7 @@ from fastsft.data.chat.rendering.program import Program
 from fastsft.data.chat.rendering.sandbox import Fatal, Refused, TimeLimit
 
 MEMORY_LIMIT = 1 << 29
-_MOST_SETS = 8  # sets of variables of which the programs are kept; each may hold some 30 MiB of known forms
+_MOST_SETS = 8  # variable sets whose programs are kept; each may hold some 30 MiB of known forms
 _GRACE = 6.0  # seconds; longer than the parent process waits, and needed only if the parent has ended
 
 

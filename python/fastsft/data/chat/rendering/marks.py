@@ -93,7 +93,7 @@ def cut_pieces(pieces: list[Piece], texts: list[str], spans: list[Span]) -> Iter
 
 
 def moved_spans(pieces: list[Piece], texts: list[str], spans: list[Span]) -> list[Span]:
-    """Convert spans of a text with marks to spans of the chat's text.
+    """Convert a marked text's spans to spans of the chat's text.
 
     pieces: the text with marks. texts: the chat's text for each piece. Spans must begin and end outside of
     marks.

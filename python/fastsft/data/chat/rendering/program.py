@@ -78,7 +78,7 @@ class Program:
         self._probes = Probes(lambda chat: self._written(chat).text, self._nonce)
         self._spans = ReplySpans(self._written, self._ends)
         self._forms = KnownForms(self._marks, self._written_of_marks, self._ends)
-        # The pieces of the rendered text with marks, by the roles of the chat.
+        # The rendered text's pieces with marks, by the chat's roles.
         self._plain: dict[tuple[str, ...], list[Piece]] = {}
 
     def with_variables(self, variables: dict[str, Any]) -> Program:

@@ -43,7 +43,7 @@ from fastsft.data.chat.rendering.marked_values import (
 from fastsft.data.chat.rendering.marks import Trace
 from fastsft.data.chat.rendering.sandbox import JsonTexts, MarkedList, MarkedObject, Sandbox
 
-# Filters and tests whose results depend neither on the content of a text nor on the parts of a marked object.
+# Filters and tests whose results depend neither on a text's content nor on a marked object's parts.
 _WRITING_FILTERS = frozenset(("default", "d"))
 _LIST_FILTERS = frozenset(("first", "last", "list", "reverse", "length", "count", "items"))
 _IMPURE = frozenset(("random", "sameas"))
@@ -227,7 +227,7 @@ class Watched(Sandbox):
         return whole(value)[piece]
 
     def _compare(self, left: Any, *others: Any) -> bool:
-        """Return the result of a chain of comparisons.
+        """Return a comparison chain's result.
 
         others: alternately Jinja's name of an operator and an operand.
         """
