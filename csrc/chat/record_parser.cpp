@@ -107,7 +107,7 @@ bool RecordParser::has_odd_prompt(const Conversation& record) const {
   return last != Role::kUser && last != Role::kTool;
 }
 
-// Refuses a record that its format can read, if the format may learn something other than the
+// Refuses a record that its format can read, if training on it may not be what the
 // author wants.
 void RecordParser::refuse_doubtful(JsonScanner& record_start, Conversation& record) const {
   JsonScanner start = record_start;

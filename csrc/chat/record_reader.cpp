@@ -152,7 +152,7 @@ void RecordReader::check_size(size_t begin, size_t end, int64_t number, const ch
 // Parses the beginning of a very long record. A surplus quote makes the file's rest look like a
 // single record; this check finds the error before the whole file is in memory.
 void RecordReader::check_json() const {
-  constexpr int64_t kCutOff = 16;  // an error this close to the end may only be caused by the cut
+  constexpr int64_t kCutOff = 16;  // an error this close to the end may be due to the cut alone
   JsonScanner scanner(text_, byte_, 1);
   Conversation record;
   record.number = number_;

@@ -8,8 +8,8 @@
 namespace fastsft {
 namespace {
 
-// Mixes by splitmix64. The CPU's generator reads only 32 bits of its seed, so neighbouring seeds
-// must differ in them.
+// Mixes all bits into the low 32 (splitmix64), since the CPU's generator reads
+// no others of its seed.
 uint64_t mixed(uint64_t value) {
   value += 0x9e3779b97f4a7c15ull;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;

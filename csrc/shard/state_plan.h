@@ -62,7 +62,7 @@ struct StateBytes {
   int64_t clones_between = 0;
 };
 
-// Sets the bytes of optimizer state and master weights, from the rank that holds the most.
+// Sets the bytes of optimizer state and master weights to those of the rank with the most.
 void plan_optimizer(const StateDescription& description, StateBytes& bytes);
 
 // Add the bytes of frozen parameters: whole on every rank, or sharded with buffers for whole units.

@@ -184,7 +184,7 @@ class Engine {
     int64_t rounding_seed = 0;              // the step's seed
     std::optional<int64_t> dropout_seed{};  // none: no dropout
   };
-  // `draws`: give rows token keys if the model draws random numbers by token.
+  // `draws`: fill `token_keys` if the model draws random numbers per token.
   BatchRules batch_rules(bool find_packed, bool draws) const;
   HostBatch batch_of(const TokenDataset& dataset, const MicroBatch& micro_batch,
                      const BatchRules& rules);

@@ -10,7 +10,7 @@
 
 namespace fastsft::cuda {
 
-// Computes ops/attention/attention.h with libtorch's FlashAttention-2: bfloat16 or float16, head
+// The ops of attention.h with libtorch's FlashAttention-2: bfloat16 or float16, head
 // sizes that are multiples of 8 up to 256. The backward pass is deterministic if
 // torch.use_deterministic_algorithms is on.
 void flash_attention(const at::Tensor& qkv, const at::Tensor& cu_seqlens,

@@ -59,7 +59,7 @@ class ByteLevelBpe {
   ClassifyBytes classify_;
   PairTable pairs_;
   std::array<int32_t, 256> byte_ids_{};
-  // Pieces that are proven to be a single token, by their bytes.
+  // Pieces proven to be a single token, keyed by their bytes.
   WordIndex whole_words_;
   TextIndex whole_pieces_;  // proven pieces that are too long for `whole_words_`
 };

@@ -288,7 +288,7 @@ def _check_global_batch(saved: dict[str, int], current: dict[str, int], director
 
 
 def _check_position(saved: dict[str, Any], current: dict[str, int], directory: str | Path) -> None:
-    """Raise ValueError if the saved step now has another data position, since epochs have other lengths."""
+    """Raise ValueError if the saved step's data position changed, as epochs have other lengths now."""
     old, batch = saved["position"], saved["batch"]
     if old != current:
         raise ValueError(

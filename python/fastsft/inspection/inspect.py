@@ -162,7 +162,7 @@ class InspectionSetup:
         max_record_bytes: int = MAX_RECORD_BYTES,
         data_format: str = "auto",
     ) -> tuple[str, _C.Survey]:
-        """Read `data` once, and return its name and what was seen. ValueError as in `survey`."""
+        """Read `data` once, and return its name and survey. ValueError as in `survey`."""
         name, inputs, size = _inputs(data, max_record_bytes, data_format)
         progress = LabelProgress(size, shown=show_progress)
         try:

@@ -258,7 +258,7 @@ def trial(
 def cudnn_inputs(
     heads: Heads, lengths: Sequence[int], device: torch.device
 ) -> tuple[torch.Tensor, list[int]]:
-    """Return what the attention op needs to compute conversations of `lengths` with cuDNN: lists, shapes."""
+    """Return the attention op's cuDNN arguments (lists, shapes) for conversations of `lengths`."""
     lists, shapes = torch.ops.fastsft.divide_attention(lengths, heads.queries, heads.keys, heads.size)
     return lists.to(device), shapes
 

@@ -35,7 +35,7 @@ def _way_to_config(directory: Path) -> str:
 
 
 def _other_format(directory: Path) -> str:
-    """Return the way out if the weights have another program's format; else ""."""
+    """Return advice if the weights have another program's format; else ""."""
     if next(directory.glob("*.gguf"), None):
         return "it has a GGUF file, of llama.cpp: name the safetensors model that it was made of"
     if next(directory.glob("consolidated*"), None):

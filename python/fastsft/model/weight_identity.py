@@ -166,5 +166,5 @@ def tensor_digests(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
 
 
 def type_of_digest(digest: str) -> str:
-    """Return the dtype, such as `bfloat16`, in a text from `tensor_digests`."""
+    """Return the dtype, such as `bfloat16`, in a value of `tensor_digests`."""
     return digest.split()[-2].removeprefix("torch.")

@@ -53,9 +53,9 @@ def choose_plan(
     offer. ValueError also for a GPU on which the run cannot compute.
 
     On a GPU, only speed decides. On a CPU, whose memory is shared with other programs, speed decides only the
-    token budget. The recompute policy is then the fastest whose activations take at most a quarter of the
-    bytes of parameters, gradients and optimizer state (with adapters: of the memory budget). If no policy
-    does, it is the slowest fitting policy other than `block`, or else `block`.
+    token budget. The recompute policy is then the fastest other than `block` whose activations take at most a
+    quarter of the bytes of parameters, gradients and optimizer state (with adapters: of the memory budget).
+    If no policy does, it is the slowest fitting policy other than `block`, or else `block`.
 
     If the user left sync_each_batch open and a step has several micro-batches, gradients are reduced once per
     step, provided that this fits.

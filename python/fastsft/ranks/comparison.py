@@ -47,7 +47,7 @@ def compare(what: str, find: Callable[[], Facts]) -> None:
     mine = agreement.attempt(lambda: {name: _text(value) for name, value in _flat(find())})
     digest = hashlib.sha256(json.dumps(mine).encode()).hexdigest()
     if len(set(agreement.settle(digest))) > 1:
-        assert mine is not None  # else settle has raised
+        assert mine is not None  # else settle() raised
         raise ValueError(difference(dict(enumerate(gather_objects(mine)))))
 
 

@@ -21,7 +21,7 @@ _DEFAULTS = {
     "GPTNeoXTokenizer": {"bos_token": _END, "eos_token": _END, "unk_token": _END},
     "LlamaTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
 }
-# Model types whose tokenizers have one of these classes if the files name none.
+# Model types (regex) -> tokenizer class if the files name none.
 _CLASSES = {r"gpt2|opt": "GPT2Tokenizer", r"qwen[23]": "Qwen2Tokenizer"}
 # Defaults of (add_bos_token, add_eos_token). In these classes the two settings decide whether BOS and EOS are
 # added; in all other classes tokenizer.json decides.

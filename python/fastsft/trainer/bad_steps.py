@@ -1,6 +1,6 @@
-"""The handling of steps with NaN, inf, a loss spike or wrong bits.
+"""Handles steps with NaN, inf, a loss spike or mismatched bits.
 
-Described in docs/signals.md, "Bad numbers (NaN, inf)".
+See docs/signals.md, "Bad numbers (NaN, inf)".
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ class BestModel:
         return inside and checkpoint.name.startswith("checkpoint-")
 
     def _standing(self, path: Path) -> str:
-        """Return the loaded checkpoint's metric as text, or a text that a better step was not saved."""
+        """Return the loaded checkpoint's metric, or a note that a better step was not saved."""
         state = self._state
         if path.name.rpartition("-")[-1] != str(state.best_global_step):
             return f"the best that could be saved: step {state.best_global_step} was better"

@@ -158,7 +158,7 @@ class Evaluator:
         return self.rows
 
     def _read_now(self, rows: TokenRows, name: str | None, *, keeps_padding: bool) -> TokenRows:
-        """Return the current rows of an evaluation. Rows that are not native are read now. Collective.
+        """Return `rows`, updated if their data set changed. Non-native rows are read here. Collective.
 
         name, keeps_padding: as in `evaluation_reader`.
         """

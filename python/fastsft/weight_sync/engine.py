@@ -233,7 +233,7 @@ class EngineSource(WeightSource):
         return list(_C.gather_unit(self._native, unit, master=master or self._master))
 
     def _with_buffers(self, unit: int, names: Sequence[str]) -> list[Named]:
-        """Return a gathered unit, with exact buffer values. Collective.
+        """Return a gathered unit, with the buffers unrounded and in their own dtypes. Collective.
 
         names: the buffers' names.
         """

@@ -71,7 +71,7 @@ def within(deadline_s: float, what: str, work: Callable[[], T]) -> T:
             raise
         raise _silent(what, deadline_s) from error
     finally:
-        del future  # breaks the cycle from the error to this frame, and from the future to the error
+        del future  # breaks the reference cycle error -> this frame -> future -> error
 
 
 def _on_thread(

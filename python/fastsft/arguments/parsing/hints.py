@@ -78,7 +78,7 @@ def hints(
 
 
 def _of_value(flag: str, values: Mapping[str, object]) -> str | None:
-    """Return the hint for another trainer's flag with its value; None if the value does not matter."""
+    """Return the hint for this value of another trainer's flag; None if it does not matter."""
     name = _name(flag)
     is_foreign = about_foreign(name) is not None or is_of_lora(name)
     return about_value(name, values[flag]) if is_foreign and flag in values else None

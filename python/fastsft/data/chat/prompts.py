@@ -22,7 +22,7 @@ class Prompts:
     """A maker of prompts for a tokenizer with a chat template.
 
     template: a name in `chat_templates()`; by default the model's own template, or vicuna_v1.1 if the model
-    has none. settings: those of training labels, whose role names, date and chat_template_name are used.
+    has none. settings: label settings, of which role names, date and chat_template_name are used.
     name: the name of the template in use. stop_id: the id of the token that ends replies; None if
     the tokenizer has no such token. ValueError if the template is unknown.
     """

@@ -189,7 +189,7 @@ def _with(
 
 
 def _reason(rows: Sequence[_C.Explanation]) -> str:
-    """Return why a record has no row, or what was noted of its rows."""
+    """Return the faults and findings of a record's rows, as text."""
     said = [str(fault) for row in rows for fault in row.faults]
     said += [f"{issue.remark}: {issue.reason}" for row in rows for issue in row.findings]
     return "; ".join(dict.fromkeys(said))

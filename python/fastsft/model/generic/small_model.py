@@ -238,7 +238,7 @@ def _settings(values: Mapping[str, Any], *, exact: bool) -> Hashable:
 
 
 def _value(value: object, *, exact: bool) -> Hashable:
-    """Return the value if it can distinguish layer kinds, else its type. Floats vary from layer to layer."""
+    """Return the value if it can distinguish layer kinds, else its type: floats can vary in every layer."""
     if value is None or isinstance(value, bool | str) or (exact and isinstance(value, int)):
         return value
     return type(value).__name__

@@ -139,7 +139,7 @@ class EvaluationLoaderView(ReadOnly):
     def dataset(self) -> object:
         """Data set of the evaluation."""
         rows = self._run.evaluator.evaluated_rows
-        assert rows is not None  # there is a view during an evaluation
+        assert rows is not None  # else there would be no view
         return rows.source
 
     def __len__(self) -> int:

@@ -56,7 +56,7 @@ Message = dict[str, Any]
 
 
 def mark(kind: str, number: int = 1) -> str:
-    """Return a text that is found again. Ids have nine characters, which Mistral's templates require."""
+    """Return a text that `_MARK` finds. Ids have nine characters, which Mistral's templates require."""
     text = f"\ue010{kind}.{number:0{6 - len(kind) if kind in ('id', 'of') else 1}}\ue011"
     return f"{_LEFT}{text}{_RIGHT}" if kind in _PADDED else text
 
