@@ -35,7 +35,7 @@ from fastsft.data.supervised import (
 )
 from fastsft.program.main import run_script
 from fastsft.program.outcome import Finished, find_start, prepare_start, save_outputs
-from fastsft.program.preparation import check_evaluation, load_data, load_model, read_config, start_ranks
+from fastsft.program.preparation import check_evaluation, load_data, load_model, meet_ranks, read_config
 from fastsft.ranks.output_directory import run_lock
 from fastsft.reporting.end_page import end_page
 from fastsft.reporting.start_page import start_page
@@ -101,7 +101,7 @@ def train(
     classes = ModelArguments, DataArguments, TrainingArguments, lora_class
     config = read_config(Trainer, classes, arguments, flags)
     local_rank = config.args.local_rank
-    start_ranks(config)
+    meet_ranks(config)
     model = load_model(config)
     with run_lock(config.output_dir):
         data = load_data(config, model, make_supervised_data_module, rank0_print)

@@ -100,7 +100,7 @@ def read_config(
     return RunConfig(model_args, data_args, args, lora_args, settings, files)
 
 
-def start_ranks(config: RunConfig) -> None:
+def meet_ranks(config: RunConfig) -> None:
     """Choose the device, meet the other ranks, and check that arguments and data are the same. Collective."""
     args = config.args
     use_device(str(args.device), args.tf32, args.full_determinism)
