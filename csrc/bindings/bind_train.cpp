@@ -251,11 +251,9 @@ void define_steps(EngineClass& engine) {
           "an\n"
           "empty one allowed; weights: float64 arrays that multiply the rows' token losses. "
           "noise:\n"
-          "magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss "
-          "above\n"
-          "loss_limit changes nothing. loss_scale: multiplies the loss in backward, is taken off "
-          "before "
-          "the\nupdate. ValueError for rows that are not there; collective.")
+          "magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss\n"
+          "above loss_limit changes nothing. loss_scale: multiplies the loss in backward, is\n"
+          "taken off before the update. ValueError for rows that are not there; collective.")
       .def("take_results", &Engine::take_results, py::kw_only(), py::arg("all"),
            py::call_guard<py::gil_scoped_release>(),
            "Results of steps, oldest first, each once: without those in flight, or all of them.")
@@ -274,7 +272,9 @@ void define_steps(EngineClass& engine) {
                     "Optimizer steps that updated; of a resumed run it is set.")
       .def("set_sync_each_batch", &Engine::set_sync_each_batch, py::arg("each"),
            py::call_guard<py::gil_scoped_release>(),
-           "StateOptions.sync_each_batch from the next step on.");
+           "StateOptions.sync_each_batch from the next step on.")
+      .def("set_tile_tokens", &Engine::set_tile_tokens, py::arg("most"),
+           "StateOptions.tile_tokens from the next step on.");
 }
 
 void define_forward(EngineClass& engine) {

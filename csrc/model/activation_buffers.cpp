@@ -10,22 +10,13 @@
 
 namespace fastsft {
 
-ActivationBuffers::ActivationBuffers(const ModelConfig& config, at::ScalarType dtype,
-                                     Recompute recompute, at::Device device,
-                                     const AdapterSizes& adapters)
-    : config_(config),
-      dtype_(dtype),
-      recompute_(recompute),
-      device_(device),
-      adapters_(adapters),
-      table_(table_of({}, Pass::kTraining)) {}
+ActivationBuffers::ActivationBuffers(const ModelConfig& config, const BufferOptions& options,
+                                     at::Device device)
+    : config_(config), options_(options), device_(device), table_(table_of({}, Pass::kTraining)) {}
 
 BufferTable ActivationBuffers::table_of(const MicroBatchSize& shape, Pass pass) const {
-  const BufferOptions options{.dtype = dtype_,
-                              .recompute = recompute_,
-                              .device = device_.type(),
-                              .threads = at::get_num_threads(),
-                              .adapters = adapters_};
+  BufferOptions options = options_;
+  options.threads = at::get_num_threads();
   return {config_, options, shape, pass};
 }
 
@@ -74,17 +65,18 @@ int64_t BufferRow::numel() const {
 
 BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
                          const MicroBatchSize& shape, Pass pass)
-    : layers_(1), hidden_copies_(2) {
+    : layers_(1),
+      hidden_copies_(2),
+      tile_rows_(options.tile_tokens > 0 ? std::min(options.tile_tokens, shape.tokens)
+                                         : shape.tokens) {
   if (pass ==
       Pass::kTraining) {  // layer n uses copy n % layers_; only layers with a backward keep theirs
     const int64_t kept = c.num_layers - options.adapters.first_layer;
     if (options.recompute != Recompute::kBlock) layers_ = std::max<int64_t>(kept, 1);
-    hidden_copies_ = std::max<int64_t>(kept + 1, 2);
+    hidden_copies_ = options.offload_inputs ? 3 : std::max<int64_t>(kept + 1, 2);
   }
   const int64_t tokens = shape.tokens;
   add(Buffer::kHidden, Lifetime::kHidden, options.dtype, {tokens, c.hidden_size});
-  if (options.recompute == Recompute::kBlock)
-    add(Buffer::kRecomputed, Lifetime::kBlock, options.dtype, {tokens, c.hidden_size});
   add_attention(c, options, tokens);
   add_mlp(c, options, tokens);
   if (c.branch_norms) add_branches(c, options, tokens);
@@ -92,7 +84,7 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
   add_head(c, options, shape);
   const int64_t floats =
       options.device == at::kCPU
-          ? plan_scratch(c, options.dtype, shape, options.threads, options.adapters)
+          ? plan_scratch(c, options.dtype, shape, tile_rows_, options.threads, options.adapters)
           : 0;
   add(Buffer::kScratch, Lifetime::kOp, at::kFloat, {floats});
   add(Buffer::kNoise, Lifetime::kNoise, at::kFloat, {kNoiseRows, c.hidden_size});
@@ -103,7 +95,7 @@ void BufferTable::add_attention(const ModelConfig& c, const BufferOptions& optio
   const auto dtype = options.dtype;
   const bool keeps_norms = options.recompute == Recompute::kNone;
   add(Buffer::kInputNorm, keeps_norms ? Lifetime::kLayer : Lifetime::kBlock, dtype,
-      {tokens, c.hidden_size});
+      {keeps_norms ? tokens : tile_rows_, c.hidden_size});
   add(Buffer::kInputRstd, Lifetime::kLayer, at::kFloat, {tokens});
   add(Buffer::kQkv, Lifetime::kLayer, dtype, {tokens, c.qkv_size()});
   if (c.qk_norm) {
@@ -113,8 +105,8 @@ void BufferTable::add_attention(const ModelConfig& c, const BufferOptions& optio
   }
   add(Buffer::kAttention, Lifetime::kLayer, dtype, {tokens, c.query_size()});
   add(Buffer::kLse, Lifetime::kLayer, at::kFloat, {c.num_heads, tokens});
-  add(Buffer::kProjected, Lifetime::kBlock, dtype, {tokens, c.hidden_size});
-  add(Buffer::kGradNormed, /*in=*/Buffer::kProjected, dtype, {tokens, c.hidden_size});
+  add(Buffer::kProjected, Lifetime::kBlock, dtype, {tile_rows_, c.hidden_size});
+  add(Buffer::kGradNormed, /*in=*/Buffer::kProjected, dtype, {tile_rows_, c.hidden_size});
   add(Buffer::kGradAttention, /*in=*/Buffer::kProjected, dtype, {tokens, c.query_size()});
   add(Buffer::kGradQkv, Lifetime::kBlock, dtype, {tokens, c.qkv_size()});
 }
@@ -124,18 +116,20 @@ void BufferTable::add_branches(const ModelConfig& c, const BufferOptions& option
     add(branch, Lifetime::kLayer, options.dtype, {tokens, c.hidden_size});
   for (const auto rstd : {Buffer::kAttentionRstd, Buffer::kMlpRstd})
     add(rstd, Lifetime::kLayer, at::kFloat, {tokens});
-  add(Buffer::kGradBranch, Lifetime::kBlock, options.dtype, {tokens, c.hidden_size});
+  add(Buffer::kGradBranch, Lifetime::kBlock, options.dtype, {tile_rows_, c.hidden_size});
 }
 
 void BufferTable::add_mlp(const ModelConfig& c, const BufferOptions& options, int64_t tokens) {
   const auto dtype = options.dtype;
   add(Buffer::kAttnResidual, Lifetime::kLayer, dtype, {tokens, c.hidden_size});
   add(Buffer::kPostRstd, Lifetime::kLayer, at::kFloat, {tokens});
-  add(Buffer::kGateUp,
-      options.recompute == Recompute::kGateUp ? Lifetime::kBlock : Lifetime::kLayer, dtype,
-      {tokens, 2 * c.intermediate_size});
-  const std::vector<int64_t> norm = {tokens, c.hidden_size};
-  const std::vector<int64_t> activated = {tokens, c.intermediate_size};
+  const bool recomputes =
+      options.recompute == Recompute::kGateUp || options.recompute == Recompute::kBlock;
+  add(Buffer::kGateUp, recomputes ? Lifetime::kBlock : Lifetime::kLayer, dtype,
+      {recomputes ? tile_rows_ : tokens, 2 * c.intermediate_size});
+  const int64_t rows = options.recompute == Recompute::kNone ? tokens : tile_rows_;
+  const std::vector<int64_t> norm = {rows, c.hidden_size};
+  const std::vector<int64_t> activated = {rows, c.intermediate_size};
   if (options.recompute == Recompute::kNone) {
     add(Buffer::kPostNorm, Lifetime::kLayer, dtype, norm);
     add(Buffer::kActivated, Lifetime::kLayer, dtype, activated);
@@ -155,11 +149,13 @@ void BufferTable::add_adapters(const ModelConfig& c, const BufferOptions& option
     add(buffers[group], Lifetime::kLayer, options.dtype, {shape.tokens, sizes.ranks[group]});
   }
   if (const int64_t rank = sizes.largest_block_rank(); rank > 0) {
-    add(Buffer::kGradAdapters, Lifetime::kBlock, options.dtype, {shape.tokens, rank});
+    add(Buffer::kGradAdapters, Lifetime::kBlock, options.dtype, {tile_rows_, rank});
   }
-  if (sizes.dropout) {
+  if (sizes.dropout) {  // also of the head's adapters, whose inputs are all labelled tokens
     const int64_t widest = std::max({c.hidden_size, c.query_size(), c.intermediate_size});
-    add(Buffer::kDropped, Lifetime::kBlock, options.dtype, {shape.tokens, widest});
+    const int64_t of_head = sizes.rank(AdapterGroup::kHead) > 0 ? shape.labels * c.hidden_size : 0;
+    add(Buffer::kDropped, Lifetime::kBlock, options.dtype,
+        {std::max(tile_rows_ * widest, of_head)});
   }
   const int64_t rank = sizes.rank(AdapterGroup::kHead);
   if (rank == 0) return;
@@ -172,9 +168,21 @@ void BufferTable::add_head(const ModelConfig& c, const BufferOptions& options,
   const std::vector<int64_t> rows = {shape.labels, c.hidden_size};
   for (const auto buffer : {Buffer::kLabelled, Buffer::kLabelledNorm, Buffer::kGradLabelledNorm})
     add(buffer, Lifetime::kHead, options.dtype, rows);
+  if (options.recompute == Recompute::kBlock) place_labelled_in_block();
   add(Buffer::kLabelledRstd, Lifetime::kHead, at::kFloat, {shape.labels});
   add(Buffer::kLogits, Lifetime::kOp, at::kByte,
       {logits_workspace_bytes(options.device, options.dtype, c.vocab_size, shape.labels)});
+}
+
+// Backward computes all of a block again, so nothing of a block is needed at that time.
+void BufferTable::place_labelled_in_block() {
+  const auto place = [&](Buffer buffer, Buffer in) {
+    rows_[static_cast<size_t>(buffer)].in = in;
+    rows_[static_cast<size_t>(buffer)].lifetime = (*this)[in].lifetime;
+  };
+  place(Buffer::kLabelled, Buffer::kQkv);
+  place(Buffer::kLabelledNorm, Buffer::kProjected);
+  place(Buffer::kGradLabelledNorm, Buffer::kGradQkv);
 }
 
 void BufferTable::add(Buffer buffer, Lifetime lifetime, at::ScalarType dtype,

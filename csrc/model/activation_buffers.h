@@ -37,7 +37,6 @@ enum class Buffer {
   kMlpRstd,
   // Backward of a block.
   kGradBranch,  // gradient of a branch before its norm
-  kRecomputed,  // output of a block that backward computes again, a by-product
   // Adapters: x A^T of each group (adapter_products.h) and its gradient.
   kQkvAdapters,
   kOutputAdapters,
@@ -94,6 +93,9 @@ struct BufferOptions {
   at::DeviceType device = at::kCPU;
   int64_t threads = 1;  // threads that CPU ops use
   AdapterSizes adapters = {};
+  // The most tokens for which norms, linears and the MLP compute at once; 0: all.
+  int64_t tile_tokens = 0;
+  bool offload_inputs = false;  // blocks' inputs wait on the host (offloaded_inputs.h)
 };
 
 // All buffer sizes for micro-batches up to `shape`. ActivationBuffers allocates by this table, and
@@ -119,6 +121,8 @@ class BufferTable {
   void add(Buffer buffer, Buffer in, at::ScalarType dtype, std::vector<int64_t> sizes);
   void add_attention(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_branches(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  // Places the buffers of labelled tokens in memory that is free while the loss is computed.
+  void place_labelled_in_block();
   void add_mlp(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_adapters(const ModelConfig& config, const BufferOptions& options,
                     const MicroBatchSize& shape);
@@ -127,6 +131,7 @@ class BufferTable {
 
   std::array<BufferRow, kNumBuffers> rows_;
   int64_t layers_, hidden_copies_;
+  int64_t tile_rows_;  // tokens of the largest tile
 };
 
 // The memory of a BufferTable, on one device. It grows to the largest micro-batch so far and is
@@ -134,8 +139,8 @@ class BufferTable {
 // last user of its memory wrote.
 class ActivationBuffers {
  public:
-  ActivationBuffers(const ModelConfig& config, at::ScalarType dtype, Recompute recompute,
-                    at::Device device, const AdapterSizes& adapters = {});
+  // `options.threads` is ignored: ops use torch's current number.
+  ActivationBuffers(const ModelConfig& config, const BufferOptions& options, at::Device device);
 
   // Allocates all training memory for micro-batches of up to `shape`.
   void reserve(const MicroBatchSize& shape);
@@ -144,15 +149,15 @@ class ActivationBuffers {
   // Returns a buffer with its size in the table. `layer` selects a copy if the buffer has several.
   at::Tensor get(Buffer buffer, int64_t layer = 0);
   int64_t nbytes() const;
+  // Changes the option for later micro-batches.
+  void set_tile_tokens(int64_t most) { options_.tile_tokens = most; }
 
  private:
   BufferTable table_of(const MicroBatchSize& shape, Pass pass) const;
 
   ModelConfig config_;
-  at::ScalarType dtype_;
-  Recompute recompute_;
+  BufferOptions options_;
   at::Device device_;
-  AdapterSizes adapters_;
   BufferTable table_;
   std::array<std::vector<at::Tensor>, kNumBuffers> memory_;  // indexed by owner
 };

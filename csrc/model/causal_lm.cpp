@@ -65,9 +65,20 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
       layout_(config, adapters),
       head_(head_refs(config, layout_)),
       lowest_(lowest_trained_layer(config, layout_)),
-      buffers_(config, options.dtype, options.recompute, options.device,
-               adapter_sizes(config, layout_)),
+      buffers_(config,
+               {.dtype = options.dtype,
+                .recompute = options.recompute,
+                .device = options.device.type(),
+                .adapters = adapter_sizes(config, layout_),
+                .tile_tokens = options.tile_tokens,
+                .offload_inputs = options.offload_inputs},
+               options.device),
       saved_(static_cast<size_t>(config.num_layers)) {
+  check_offloaded_inputs(options.recompute, options.offload_inputs);
+  if (options.offload_inputs) {
+    inputs_ = std::make_unique<OffloadedInputs>(options.device, std::max<int64_t>(lowest_, 0),
+                                                config.num_layers);
+  }
   check_positions(config.rope, options.max_positions);
   make_rope(0, options.max_positions > 0 ? std::min(options.max_positions, kFirstPositions)
                                          : kFirstPositions);
@@ -98,9 +109,9 @@ BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout
           .batch = batch,
           .rope = rope_,
           .buffers = buffers_,
-          .keep_norm_outputs = options_.recompute == Recompute::kNone,
+          .recompute = options_.recompute,
           .dropout = dropout,
-          .recompute_gate_up = options_.recompute == Recompute::kGateUp};
+          .tile_tokens = options_.tile_tokens};
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,
@@ -119,10 +130,19 @@ void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& o
   if (config_.scales_noise) scale();
 }
 
+// Offloaded inputs take turns in two slots. The last hidden states, whose memory their gradient
+// takes, are next to them.
+at::Tensor CausalLM::hidden_states(int64_t layer, bool offloads) {
+  if (!offloads) return buffers_.get(Buffer::kHidden, layer);
+  return buffers_.get(Buffer::kHidden, layer == config_.num_layers ? 2 : layer % 2);
+}
+
 at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, const TrainingPass* pass) {
-  const auto hidden = [&](int64_t layer) { return buffers_.get(Buffer::kHidden, layer); };
+  const bool offloads = inputs_ && pass != nullptr;
+  const auto hidden = [&](int64_t layer) { return hidden_states(layer, offloads); };
   const ScopedPhase phase("forward");
   cover_positions(batch.num_positions);
+  if (offloads) inputs_->reserve(static_cast<int64_t>(hidden(0).nbytes()));
   embed(batch, strategy, hidden(0), pass != nullptr ? pass->noise : EmbeddingNoise());
   const BlockContext shared = context(batch, dropout_of(batch, pass));
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
@@ -132,6 +152,7 @@ at::Tensor CausalLM::run_blocks(const Batch& batch, Strategy& strategy, const Tr
     const PlaceWeights weights = gather(strategy, place);
     prefetch(strategy, last ? layout_.head() : layout_.block(layer + 1));
     const trace::Span span(trace::Track::kCompute, "forward", layout_.name(place));
+    if (offloads) inputs_->before_forward(layer, hidden(layer));
     BlockActivations saved = block_forward(shared, blocks_[static_cast<size_t>(layer)], weights,
                                            hidden(layer), hidden(layer + 1), layer);
     if (keeps) saved_[static_cast<size_t>(layer)] = std::move(saved);
@@ -246,13 +267,14 @@ void CausalLM::backward_block(const BlockContext& context, const PlaceWeights& w
                               UnitGradient* gradient, int64_t layer, const at::Tensor& grad) {
   const auto index = static_cast<size_t>(layer);
   const trace::Span span(trace::Track::kCompute, "backward", layout_.name(layout_.block(layer)));
+  if (inputs_) inputs_->before_backward(layer);
   if (options_.recompute == Recompute::kBlock) {
-    const at::Tensor out = buffers_.get(Buffer::kRecomputed);
     saved_[index] =
-        block_forward(context, blocks_[index], weights, saved_[index].input, out, layer);
+        recompute_attention(context, blocks_[index], weights, saved_[index].input, layer);
   }
   block_backward(context, blocks_[index], weights, saved_[index], grad, gradient,
                  /*stops=*/layer == lowest_);
+  if (inputs_) inputs_->after_backward(layer, saved_[index].input);
   saved_[index] = {};  // otherwise old buffers stay alive when the pool grows
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
 #include "data/batch.h"
@@ -11,18 +12,22 @@
 #include "model/embedding_noise.h"
 #include "model/layout.h"
 #include "model/model.h"
+#include "model/offloaded_inputs.h"
 #include "model/recompute.h"
 #include "model/rope_table.h"
 #include "shard/strategy.h"
 
 namespace fastsft {
 
-// Options that do not change a CausalLM's results.
+// Options that do not change a CausalLM's results, but for the rounding of weight gradients, which
+// are sums over tiles.
 struct ComputeOptions {
   at::ScalarType dtype;  // dtype of the activations
   at::Device device;     // device of batches and parameters
   Recompute recompute;
-  int64_t max_positions = 0;  // tokens of the longest conversation; 0 if unknown
+  int64_t max_positions = 0;    // tokens of the longest conversation; 0 if unknown
+  int64_t tile_tokens = 0;      // StateOptions::tile_tokens
+  bool offload_inputs = false;  // StateOptions::offload_inputs
 };
 
 // A decoder-only language model with explicit forward and backward over flat units.
@@ -50,6 +55,7 @@ class CausalLM : public Model {
   void reserve(const MicroBatchSize& shape) override;
   void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                         const at::Tensor& loss) override;
+  void set_tile_tokens(int64_t most) override;
   void use_cudnn(bool use) override { use_cudnn_ = use; }
   std::optional<HeadShape> cudnn_heads() const override {
     if (!use_cudnn_) return std::nullopt;
@@ -61,11 +67,14 @@ class CausalLM : public Model {
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;
 
   int64_t buffer_bytes() const override { return buffers_.nbytes(); }
+  int64_t host_bytes() const override { return inputs_ ? inputs_->nbytes() : 0; }
 
  private:
   // Returns the hidden states after the last block. With `pass` (null: forward only) blocks keep
   // their activations, and the units for the last block and the head stay gathered.
   at::Tensor run_blocks(const Batch& batch, Strategy& strategy, const TrainingPass* pass);
+  // Returns the buffer of the hidden states before a layer (num_layers: after the last layer).
+  at::Tensor hidden_states(int64_t layer, bool offloads);
   void embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,
              const EmbeddingNoise& noise);
   // Adds to `loss`. Returns the gradient of `hidden`, which overwrites `hidden`.
@@ -101,6 +110,7 @@ class CausalLM : public Model {
   int64_t lowest_ = -1;
   RopeTables rope_;
   ActivationBuffers buffers_;
+  std::unique_ptr<OffloadedInputs> inputs_;  // null: inputs stay on the device
   std::vector<BlockActivations> saved_;
 };
 

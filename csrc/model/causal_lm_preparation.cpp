@@ -22,12 +22,18 @@ void CausalLM::cover_positions(int64_t positions) {
 void CausalLM::reserve(const MicroBatchSize& shape) {
   cover_positions(shape.longest);
   buffers_.reserve(shape);
+  if (inputs_) inputs_->reserve(static_cast<int64_t>(hidden_states(0, true).nbytes()));
   if (options_.device.is_cpu()) return;
   // Leaves a free block in the caching allocator for the temporary memory of attention.
   at::empty({plan_library_attention(config_, options_.dtype, shape,
                                     {.deterministic = at::globalContext().deterministicAlgorithms(),
                                      .use_cudnn = use_cudnn_})},
             at::TensorOptions().dtype(at::kByte).device(options_.device));
+}
+
+void CausalLM::set_tile_tokens(int64_t most) {
+  options_.tile_tokens = most;
+  buffers_.set_tile_tokens(most);
 }
 
 int64_t CausalLM::compile_attention(at::IntArrayRef shapes) {

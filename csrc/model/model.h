@@ -58,6 +58,8 @@ class Model {
   // float64, and the gradient to the strategy's gradients.
   virtual void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                                 const at::Tensor& loss) = 0;
+  // Changes StateOptions::tile_tokens for later micro-batches. No-op for models without tiles.
+  virtual void set_tile_tokens(int64_t) {}
   // Selects cuDNN for attention on a GPU. No-op if the engine does not compute the model's
   // attention.
   virtual void use_cudnn(bool) {}
@@ -76,6 +78,8 @@ class Model {
   virtual bool norms_by_tensor() const { return false; }
 
   virtual int64_t buffer_bytes() const = 0;
+  // Returns the bytes of activations on the host.
+  virtual int64_t host_bytes() const { return 0; }
 
   virtual int64_t num_parameters() const { return elements_of(units()); }
   virtual int64_t num_trained_parameters() const { return num_parameters(); }

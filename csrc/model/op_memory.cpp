@@ -48,13 +48,13 @@ int64_t adapter_products(c10::ScalarType dtype, int64_t tokens, int64_t inputs, 
   return most;
 }
 
-int64_t adapter_products(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchSize& shape,
+int64_t adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64_t tokens,
                          const AdapterSizes& sizes) {
   int64_t most = 0;
   for (const Linear& each : linears_of(c)) {
     if (each.group == LinearGroup::kHead) continue;
-    most = std::max(most, adapter_products(dtype, shape.tokens, each.inputs, sizes.rank(each.group),
-                                           each.outputs));
+    most = std::max(
+        most, adapter_products(dtype, tokens, each.inputs, sizes.rank(each.group), each.outputs));
   }
   return most;
 }
@@ -71,7 +71,7 @@ int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64
 }  // namespace
 
 int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchSize& shape,
-                     int64_t threads, const AdapterSizes& adapters) {
+                     int64_t tile_rows, int64_t threads, const AdapterSizes& adapters) {
   // The longest vector with a gradient that is summed over tokens.
   const int64_t widest =
       std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
@@ -80,8 +80,8 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
   if (dtype == c10::ScalarType::Float) return sums;
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
   return std::max(
-      {sums, head_products(c, dtype, rows), block_products(c, dtype, shape.tokens),
-       adapter_products(c, dtype, shape, adapters),
+      {sums, head_products(c, dtype, rows), block_products(c, dtype, tile_rows),
+       adapter_products(c, dtype, tile_rows, adapters),
        head_adapter_products(c, dtype, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }
 

@@ -27,4 +27,13 @@ inline Recompute parse_recompute(const std::string& name) {
   return static_cast<Recompute>(at - names.begin());
 }
 
+// Throws std::invalid_argument if blocks' inputs are to wait on the host, but other activations
+// stay on the device.
+inline void check_offloaded_inputs(Recompute recompute, bool offload_inputs) {
+  require(!offload_inputs || recompute == Recompute::kBlock,
+          "offload_inputs is True, and recompute \"",
+          recompute_policies()[static_cast<size_t>(recompute)],
+          "\" keeps more than the inputs of blocks; use recompute block with it");
+}
+
 }  // namespace fastsft

@@ -20,7 +20,8 @@ enum class MasterDtype { kFloat32, kSplit };
 // weights have the compute dtype.
 enum class FrozenDtype { kCompute, kNf4 };
 
-// Storage of parameters, gradients and optimizer state. Made once from the flags; the strategy, its
+// Storage of parameters, gradients and optimizer state, and the tiles that bound activations. Made
+// once from the flags; the strategy, its
 // plan and the memory plan read the same object. A new option needs a member here and a line in
 // `state_option_fields`, which also exposes it to Python.
 struct StateOptions {
@@ -33,6 +34,9 @@ struct StateOptions {
   bool offload = false;
   FrozenDtype frozen_dtype = FrozenDtype::kCompute;
   bool sync_each_batch = true;
+  // The most tokens for which a block's norms, linears and MLP compute at once; 0: a micro-batch.
+  int64_t tile_tokens = 0;
+  bool offload_inputs = false;
 
   bool operator==(const StateOptions&) const = default;
 
@@ -52,6 +56,7 @@ struct StateOptions {
 
   // Throws if options contradict each other.
   void check() const {
+    require(tile_tokens >= 0, "tile_tokens is ", tile_tokens, ", expected 0 (no tiles) or more");
     require(!split_master() || compute_dtype == c10::ScalarType::BFloat16,
             "master_dtype is \"split\", the half of a float32 that bfloat16 leaves out, but "
             "compute_dtype is not bfloat16; use --bf16 True with it, or master_dtype float32");
@@ -93,7 +98,11 @@ constexpr auto state_option_fields() {
       field("frozen_dtype", &Options::frozen_dtype, "of a block's linears that nothing updates"),
       field("sync_each_batch", &Options::sync_each_batch,
             "sharded gradients are reduced in every micro-batch, not whole in float32 until the "
-            "last")};
+            "last"),
+      field("tile_tokens", &Options::tile_tokens,
+            "the most tokens that norms, linears and the MLP compute at once; 0: a micro-batch"),
+      field("offload_inputs", &Options::offload_inputs,
+            "inputs of blocks are on the host from forward to backward")};
 }
 
 // Names and values of an option, from the most bytes to the fewest.

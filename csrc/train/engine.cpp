@@ -39,7 +39,9 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
                          ComputeOptions{.dtype = options.state.compute_dtype,
                                         .device = options.device,
                                         .recompute = parse_recompute(options.recompute),
-                                        .max_positions = options.max_positions})),
+                                        .max_positions = options.max_positions,
+                                        .tile_tokens = options.state.tile_tokens,
+                                        .offload_inputs = options.state.offload_inputs})),
       step_scalars_(at::zeros({kNumStepScalars},
                               at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),
@@ -308,6 +310,13 @@ void Engine::set_sync_each_batch(bool each) {
   });
 }
 
+void Engine::set_tile_tokens(int64_t most) {
+  check_usable();
+  options_.state.tile_tokens = most;
+  options_.state.check();
+  model_->set_tile_tokens(most);
+}
+
 int64_t Engine::step_count() const {
   return static_cast<int64_t>(step_scalars_.cpu().data_ptr<double>()[kStepNumber]);
 }
@@ -324,6 +333,7 @@ std::map<std::string, int64_t> Engine::memory() const {
           {"offloaded", strategy_->offloaded_bytes()},
           {"buffers", strategy_->buffer_bytes() + strategy_->frozen().buffer_bytes()},
           {"activations", model_->buffer_bytes()},
+          {"inputs on the host", model_->host_bytes()},
           {"batches", upload_.nbytes()}};
 }
 

@@ -140,8 +140,9 @@ class Engine {
   // weights; shapes must agree. Call `publish` after the last parameter. Not collective.
   void set_parameter(const std::string& name, const at::Tensor& value);
   void publish();
-  // Sets the option with this name for later steps. Local.
+  // Set the options with these names for later steps. Local.
   void set_sync_each_batch(bool each);
+  void set_tile_tokens(int64_t most);
 
   const std::string& config_json() const { return config_json_; }
   at::Device device() const { return options_.device; }
@@ -171,7 +172,7 @@ class Engine {
     return num_parameters() - model_->embedding_parameters();
   }
   // Returns the bytes held now: parameters, gradients, optimizer, offloaded (on the host), buffers
-  // (whole units), activations, and uploaded batches.
+  // (whole units), activations, block inputs on the host, and uploaded batches.
   std::map<std::string, int64_t> memory() const;
 
  private:

@@ -13,6 +13,7 @@
 #include "data/batch_upload.h"
 #include "model/activation_buffers.h"
 #include "model/layout.h"
+#include "model/offloaded_inputs.h"
 #include "ops/gradient/step_scalars.h"
 #include "optim/optimizer.h"
 #include "shard/strategy.h"
@@ -70,6 +71,14 @@ MemoryPlan plan_of(const StateBytes& state, const PlanRequest& r) {
   return plan;
 }
 
+int64_t offloaded_input_bytes(const ModelConfig& config, const DecoderLayout& layout,
+                              const PlanRequest& r) {
+  if (!r.state.offload_inputs) return 0;
+  const int64_t lowest = std::max<int64_t>(lowest_trained_layer(config, layout), 0);
+  return OffloadedInputs::count(lowest, config.num_layers) * r.micro_batch.tokens *
+         config.hidden_size * r.state.itemsize();
+}
+
 void add_parts(MemoryPlan& plan, std::vector<std::pair<std::string, int64_t>> parts) {
   for (auto& part : parts) plan.parts.push_back(std::move(part));
   for (const auto& [name, bytes] : plan.parts) plan.peak += bytes;
@@ -83,17 +92,23 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                                      layout.resident_frozen_units()},
                                     r);
   const c10::ScalarType dtype = r.state.compute_dtype;
+  check_offloaded_inputs(parse_recompute(r.recompute), r.state.offload_inputs);
   const BufferTable buffers(config,
                             {.dtype = dtype,
                              .recompute = parse_recompute(r.recompute),
                              .device = r.on_cpu ? at::kCPU : at::kCUDA,
                              .threads = r.threads,
-                             .adapters = adapter_sizes(config, DecoderLayout(config, r.adapters))},
+                             .adapters = adapter_sizes(config, DecoderLayout(config, r.adapters)),
+                             .tile_tokens = r.state.tile_tokens,
+                             .offload_inputs = r.state.offload_inputs},
                             r.micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
                               buffers.nbytes(Lifetime::kBlock);
   MemoryPlan plan = plan_of(state, r);
+  const int64_t inputs = offloaded_input_bytes(config, layout, r);
+  if (!r.on_cpu) plan.host += inputs;
   add_parts(plan, {{"activations", activations},
+                   {"inputs on the host", r.on_cpu ? inputs : 0},
                    {"labelled tokens", buffers.nbytes(Lifetime::kHead)},
                    {"logits", buffers.nbytes(Buffer::kLogits)},
                    {"products and sums", buffers.nbytes(Buffer::kScratch)},

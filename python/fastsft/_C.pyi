@@ -962,6 +962,8 @@ class StateOptions:
         offload: bool = False,
         frozen_dtype: str = "compute",
         sync_each_batch: bool = True,
+        tile_tokens: typing.SupportsInt | typing.SupportsIndex = 0,
+        offload_inputs: bool = False,
     ) -> None:
         """
         ValueError for a dtype that an option does not have.
@@ -979,6 +981,8 @@ class StateOptions:
         offload: bool | None = None,
         frozen_dtype: str | None = None,
         sync_each_batch: bool | None = None,
+        tile_tokens: typing.SupportsInt | typing.SupportsIndex | None = None,
+        offload_inputs: bool | None = None,
     ) -> StateOptions:
         """
         A copy with other values; None: as it is here.
@@ -1024,6 +1028,11 @@ class StateOptions:
         moments, and masters of narrow weights, are on the host
         """
     @property
+    def offload_inputs(self) -> bool:
+        """
+        inputs of blocks are on the host from forward to backward
+        """
+    @property
     def optim_dtype(self) -> str:
         """
         of the moments of adamw
@@ -1042,6 +1051,11 @@ class StateOptions:
     def sync_each_batch(self) -> bool:
         """
         sharded gradients are reduced in every micro-batch, not whole in float32 until the last
+        """
+    @property
+    def tile_tokens(self) -> int:
+        """
+        the most tokens that norms, linears and the MLP compute at once; 0: a micro-batch
         """
 
 class AdapterLinear:
@@ -1579,15 +1593,15 @@ class Engine:
         """
         Starts one optimizer step. micro_batches: int64 arrays of rows, as many on every rank, an
         empty one allowed; weights: float64 arrays that multiply the rows' token losses. noise:
-        magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss above
-        loss_limit changes nothing. loss_scale: multiplies the loss in backward, is taken off before the
-        update. ValueError for rows that are not there; collective.
+        magnitude on the embeddings, 0: none. replay: computed twice and compared. A loss
+        above loss_limit changes nothing. loss_scale: multiplies the loss in backward, is
+        taken off before the update. ValueError for rows that are not there; collective.
         """
     def compile_attention(
         self, shapes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
     ) -> int:
         """
-        Compiles cuDNN's attention for [conversations, longest, ...]; returns how many it takes.
+        Compiles cuDNN's attention for [conversations, longest, ...]; counts what it takes.
         """
     def gradients(
         self,
@@ -1671,6 +1685,10 @@ class Engine:
     def set_sync_each_batch(self, each: bool) -> None:
         """
         StateOptions.sync_each_batch from the next step on.
+        """
+    def set_tile_tokens(self, most: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        StateOptions.tile_tokens from the next step on.
         """
     def start_trace(self, *, capacity: typing.SupportsInt | typing.SupportsIndex) -> None:
         """

@@ -18,6 +18,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "offload": {"compute_dtype": "bfloat16", "offload": True},
     "recompute block": {"recompute": "block"},
     "recompute none": {"recompute": "none"},
+    "tiles": {"recompute": "block", "tile_tokens": 7},
+    "inputs on the host": {"recompute": "block", "offload_inputs": True},
+    "long rows": {
+        "recompute": "block", "compute_dtype": "bfloat16", "tile_tokens": 7, "offload_inputs": True,
+    },
     "adamw_8bit": {"optimizer": "adamw_8bit"},
     "adafactor": {"optimizer": "adafactor"},
     "sgd": {"optimizer": "sgd"},
@@ -28,5 +33,5 @@ STRATEGIES: Cases = {
         "options": {"strategy": strategy, **OPTIONS[name]},
     }
     for strategy, within_nodes in _C.strategies().items()
-    for name in ("plain", "bfloat16", "offload")
+    for name in ("plain", "bfloat16", "offload", "long rows")
 }  # fmt: skip

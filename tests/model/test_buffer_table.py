@@ -21,14 +21,36 @@ SIZES = {"micro_batch": (TOKENS, LABELS, LONGEST), "step": (TOKENS, LABELS, 1)}
 @pytest.mark.parametrize("model", CONFIGS)
 @pytest.mark.parametrize("recompute", _C.recompute_policies())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_reserved_is_what_is_planned(model: str, recompute: str, dtype: str) -> None:
+@pytest.mark.parametrize("tile_tokens", [0, 20])
+def test_what_is_reserved_is_what_is_planned(
+    model: str, recompute: str, dtype: str, tile_tokens: int
+) -> None:
     config = json.dumps({**CONFIGS[model], "num_hidden_layers": 3})
-    engine = new_engine(config, recompute=recompute, compute_dtype=dtype)
+    shared = {"recompute": recompute, "compute_dtype": dtype, "tile_tokens": tile_tokens}
+    engine = new_engine(config, **shared)
     assert engine.memory()["activations"] == 0
     engine.reserve(**SIZES)
-    options = {"recompute": recompute, "compute_dtype": dtype, "threads": torch.get_num_threads()}
+    options = {**shared, "threads": torch.get_num_threads()}
     plan = planned_bytes(config, **SIZES, **options)
     assert engine.memory()["activations"] == sum(plan.parts[part] for part in PARTS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_offloaded_inputs_leave_three_hidden_states(dtype: str) -> None:
+    config = json.dumps({**CONFIGS["qwen3"], "num_hidden_layers": 7})
+    shared = {"recompute": "block", "compute_dtype": dtype}
+    kept, offloaded = (
+        planned_bytes(config, **SIZES, **shared, offload_inputs=offload) for offload in (False, True)
+    )
+    hidden = TOKENS * CONFIGS["qwen3"]["hidden_size"] * (4 if dtype == "float32" else 2)
+    assert kept.parts["activations"] - offloaded.parts["activations"] == (8 - 3) * hidden
+    assert offloaded.parts["inputs on the host"] == 5 * hidden and kept.parts["inputs on the host"] == 0
+    engine = new_engine(config, **shared, offload_inputs=True)
+    engine.reserve(**SIZES)
+    assert engine.memory()["inputs on the host"] == 5 * hidden
+    on_gpu = planned_bytes(config, **SIZES, **shared, offload_inputs=True, on_cpu=False)
+    without = planned_bytes(config, **SIZES, **shared, on_cpu=False)
+    assert on_gpu.host - without.host == 5 * hidden and on_gpu.parts["inputs on the host"] == 0
 
 
 @pytest.mark.parametrize("recompute", _C.recompute_policies())

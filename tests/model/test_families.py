@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ MODELS = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
 class Recorded:
     """A recorded model and batch, as an engine and a data set."""
 
-    def __init__(self, folder: Path, recompute: str = "selective", dtype: str = "float32") -> None:
+    def __init__(
+        self, folder: Path, recompute: str = "selective", dtype: str = "float32", **options: Any
+    ) -> None:
         self.config = (folder / "config.json").read_text()
         self.summary = json.loads((folder / "summary.json").read_text())
         self.weights = load_file(folder / "model.safetensors")
@@ -33,7 +36,7 @@ class Recorded:
         self.ids, self.lengths = inputs["input_ids"][self.mask].numpy(), self.mask.sum(1).numpy()
         for ids, labels, mask in zip(inputs["input_ids"], inputs["labels"], self.mask, strict=True):
             append_labelled(self.dataset, ids[mask].tolist(), labels[mask].tolist())
-        self.engine = new_engine(self.config, recompute=recompute, compute_dtype=dtype)
+        self.engine = new_engine(self.config, recompute=recompute, compute_dtype=dtype, **options)
         for name, tensor in self.weights.items():
             self.engine.set_parameter(name, tensor)
         self.engine.publish()

@@ -23,7 +23,7 @@ def test_every_field_is_seen_with_its_text_and_kept() -> None:
     given = {
         "strategy": "full_shard", "optimizer": "sgd", "compute_dtype": "bfloat16", "grad_dtype": "bfloat16",
         "optim_dtype": "bfloat16", "master_dtype": "split", "offload": True, "frozen_dtype": "nf4",
-        "sync_each_batch": False,
+        "sync_each_batch": False, "tile_tokens": 512, "offload_inputs": True,
     }  # fmt: skip
     options = _C.StateOptions(**given)
     assert values_of(options) == given and set(given) == STATE_OPTIONS
@@ -88,7 +88,8 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         **flags,
     }
     expected["frozen_dtype"] = "compute"  # an AdaptedModel's
-    expected["sync_each_batch"] = True  # the memory plan's
+    # the memory plan's
+    expected |= {"sync_each_batch": True, "tile_tokens": 0, "offload_inputs": False}
     assert values_of(state_options(args)) == expected
 
 

@@ -49,6 +49,8 @@ class MemoryRun:
     frozen_dtype: str = "compute"
     optimizer: str = "adamw"
     sync_each_batch: bool = True
+    tile_tokens: int = 0
+    offload_inputs: bool = False
 
     def config(self) -> str:
         return json.dumps({**MODELS, **FAMILIES}[self.model])
@@ -60,6 +62,7 @@ class MemoryRun:
             "grad_dtype": self.grad_dtype, "optim_dtype": self.optim_dtype, "master_dtype": self.master_dtype,
             "offload": self.offload, "optimizer": self.optimizer, "frozen_dtype": self.frozen_dtype,
             "adapters": self.adapters(), "sync_each_batch": self.sync_each_batch,
+            "tile_tokens": self.tile_tokens, "offload_inputs": self.offload_inputs,
         }  # fmt: skip
 
     def adapters(self) -> _C.AdapterOptions:

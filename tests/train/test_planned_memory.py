@@ -121,6 +121,26 @@ def test_optimizers(strategy: str, ranks: int, dtype: str, optimizer: str, offlo
     )
 
 
+@pytest.mark.variants("float32-untied-gate_up", "bfloat16-qwen3-block", "float32-gemma3-block")
+@pytest.mark.parametrize("recompute", ["gate_up", "block"])
+@pytest.mark.parametrize("model", ["untied", "qwen3", "gemma3"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tiles(model: str, recompute: str, dtype: str) -> None:
+    assert_planned(MemoryRun(model, recompute=recompute, dtype=dtype, tokens=1024, tile_tokens=200))
+
+
+@pytest.mark.variants("full_shard-2-float32-200")
+@pytest.mark.parametrize("tile_tokens", [0, 200])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("full_shard", 2)])
+def test_offloaded_inputs(strategy: str, ranks: int, dtype: str, tile_tokens: int) -> None:
+    """On the CPU the host's bytes come from the same allocator."""
+    run = MemoryRun(
+        "untied", strategy, "block", dtype, ranks, 1024, tile_tokens=tile_tokens, offload_inputs=True
+    )
+    assert_planned(run)
+
+
 def test_no_shard_sums_bfloat16_gradients_in_whole_units() -> None:
     assert_planned(MemoryRun("untied", "no_shard", ranks=2, tokens=256, grad_dtype="bfloat16"))
 

@@ -87,6 +87,14 @@ def test_one_rank_allocates_nothing(dtype: str, recompute: str) -> None:
     assert is_flat(seen) and seen[-1].pieces == seen[0].pieces
 
 
+@pytest.mark.parametrize("options", [{"tile_tokens": 30}, {"offload_inputs": True, "tile_tokens": 7}])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_long_rows_allocate_nothing(dtype: str, options: dict[str, Any]) -> None:
+    with torch.backends.mkldnn.flags(enabled=False):  # type: ignore[no-untyped-call]
+        seen = steps_of(ALONE, True, {"compute_dtype": dtype, "recompute": "block", **options})
+    assert is_flat(seen) and seen[-1].pieces == seen[0].pieces
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_with_onednn_nothing_stays(dtype: str) -> None:
     """Its pads come and go inside a product."""

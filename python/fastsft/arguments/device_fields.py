@@ -61,6 +61,16 @@ class PrecisionArguments:
     recompute: Literal["auto", "none", "selective", "gate_up", "block"] = supported(
         "auto", "what the backward pass computes again"
     )
+    tile_tokens: int | None = supported(
+        None,
+        "the most tokens for which norms, linear layers and MLPs compute at once; 0: a whole micro-batch; "
+        "default: 0, or as many as make long rows fit",
+    )
+    offload_inputs: bool | None = supported(
+        None,
+        "on a GPU with --recompute block: inputs of blocks are in page-locked host memory from forward to "
+        "backward; default: if long rows fit only so",
+    )
     attention_kernel: Literal["auto", "flash2", "fa3", "fa4", "cudnn"] = supported(
         "flash2",
         "attention on a GPU: flash2 of torch; cudnn; fa3 and fa4, where their packages are; auto measures "
@@ -216,6 +226,19 @@ def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any
         yield "--master_dtype split", {"master_dtype": "split"}
     if state.grad_dtype == "float32" and state.sync_each_batch:
         yield "--grad_dtype bfloat16", {"grad_dtype": "bfloat16"}
+
+
+def check_activations(args: PrecisionArguments) -> None:
+    """Raise ValueError for a bad size of tiles, and for offloaded inputs next to other kept activations."""
+    if args.tile_tokens is not None and args.tile_tokens < 0:
+        raise ValueError(
+            f"--tile_tokens: expected 0 (no tiles) or a number of tokens, got {args.tile_tokens}"
+        )
+    if args.offload_inputs and args.recompute not in ("auto", "block"):
+        raise ValueError(
+            f"--offload_inputs True needs --recompute block, got {args.recompute}, which keeps more than "
+            "inputs on the device; leave one of them out"
+        )
 
 
 def check_formats(args: PrecisionArguments) -> None:

@@ -67,6 +67,7 @@ def describe_run(trainer: SavedRun) -> dict[str, Any]:
         "tune_gemm": args.tune_gemm,
         "tuned_products": tuned_products(args.device),
         "sync_each_batch": trainer.planner.sync_each_batch,
+        "tile_tokens": trainer.planner.tile_tokens,
         **trainer.loop_state(),
         "eval_data": _eval_data(trainer),
         **({"launched_by": trainer.launched_by} if trainer.launched_by else {}),
@@ -230,18 +231,21 @@ def _warn_of_eval_data(trainer: SavedRun, old: object, new: object, directory: s
 
 def _keep_plan(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """Use the checkpoint's micro-batch plan. A new plan depends on free memory, and may round differently."""
-    args, budget, reduced_each = trainer.args, None, None
+    args, budget, reduced_each, tiles = trainer.args, None, None, None
     if args.micro_batch_tokens is None:
         budget = saved.get("micro_batch_tokens")
     if args.sync_each_batch is None and saved.get("world_size") == trainer.engine.world_size:
         reduced_each = saved.get("sync_each_batch", True)  # old checkpoints lack the key
+    if args.tile_tokens is None:
+        tiles = saved.get("tile_tokens", 0)  # here, too
     try:
-        trainer.planner.keep_plan(budget, reduced_each)
+        trainer.planner.keep_plan(budget, reduced_each, tiles)
     except ValueError as error:
         tokens = trainer.planner.token_budget if budget is None else budget
         once, other = (
             ("", "") if reduced_each is not False else (" and one reduction a step", " or --sync_each_batch")
         )
+        other = " or --tile_tokens" if tiles is not None and not other else other
         raise ValueError(
             f"{directory}: micro-batches of {tokens:,} tokens{once}, with which a resumed run gives the same "
             f"bits: {error}; another --micro_batch_tokens{other} rounds differently"

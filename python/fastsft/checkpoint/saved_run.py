@@ -36,7 +36,7 @@ def run_of(trainer: SavedRun | TrainerOfRun) -> SavedRun:
 
 
 class SavedPlan(Protocol):
-    """A run's plan of micro-batches and gradient reductions."""
+    """A run's plan of micro-batches, tiles and gradient reductions."""
 
     token_budget: int
 
@@ -44,7 +44,13 @@ class SavedPlan(Protocol):
     def sync_each_batch(self) -> bool:
         """True if ranks reduce gradients in every micro-batch, False if once per step."""
 
-    def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
+    @property
+    def tile_tokens(self) -> int:
+        """The most tokens of a tile; 0: a micro-batch is not divided."""
+
+    def keep_plan(
+        self, token_budget: int | None, sync_each_batch: bool | None, tile_tokens: int | None
+    ) -> None:
         """Use a checkpoint's values, except for None. ValueError if the plan does not fit into memory."""
 
 

@@ -33,6 +33,7 @@ from fastsft.model.engine_choice import model_of
 from fastsft.model.model_config import config_directory, model_config
 from fastsft.planning.devices import available_host_memory, size_text, usable_memory
 from fastsft.planning.gpus import GPUS, Gpu, build_note, gpu_named, named_memory
+from fastsft.planning.longest_row import longest_row
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan
 from fastsft.planning.offers import Methods
 from fastsft.planning.plan_choice import choose_plan
@@ -62,7 +63,9 @@ def plan_parser() -> argparse.ArgumentParser:
         "if it is not given",
     )
     parser.add_argument("--memory", help="of one device, as 80GiB; default: this machine's free RAM by ranks")
-    parser.add_argument("--host_memory", help="of one machine, as 1TiB, for offload; default: not looked at")
+    parser.add_argument(
+        "--host_memory", help="of one machine, as 1TiB, for what is offloaded; default: not looked at"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda with --memory, else cpu")
     parser.add_argument("--fsdp", default="", help='as in training, such as "hybrid_shard offload"')
     parser.add_argument("--fsdp_config", help="as in training; hybrid_shard_size and cpu_offload count")
@@ -79,6 +82,15 @@ def plan_parser() -> argparse.ArgumentParser:
     _add_lora_flags(parser)
     add_trust(parser)
     parser.add_argument("--recompute", choices=_RECOMPUTE, default="auto", help="as in training")
+    parser.add_argument("--tile_tokens", type=int, help="as in training")
+    parser.add_argument(
+        "--offload_inputs",
+        type=parse_bool,
+        nargs="?",
+        const=True,
+        metavar="True|False",
+        help="as in training",
+    )
     parser.add_argument("--micro_batch_tokens", type=int, help="default: what fits and is useful")
     parser.add_argument(
         "--model_max_length", type=int, default=2048,
@@ -128,22 +140,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model, setting = open_setting(args)
         room = _room(args, setting.device)
         plan = plan_of_full_rows(args, setting, room, lighter_methods(model, setting))
+        longest = longest_row(setting, _request(args, setting), room, args.micro_batches)
     except ValueError as error:
         print(f"fastsft plan: {error}", file=sys.stderr)
         return 1
     if args.json:
-        print(json.dumps(_record(plan, room)))
+        print(json.dumps(_record(plan, room, longest)))
     else:
         _print_plan(plan, room, args)
+        if longest:
+            ranks = f" a rank, on {setting.world_size} ranks" if setting.world_size > 1 else ""
+            print(
+                f"\nthe longest row that fits: {longest.work.max_seqlen:,} tokens{ranks} "
+                f"(recompute {longest.how_computed})"
+            )
     return 0
 
 
-def _record(plan: MemoryPlan, room: MemoryBudget) -> dict[str, Any]:
+def _record(plan: MemoryPlan, room: MemoryBudget, longest: MemoryPlan | None) -> dict[str, Any]:
     """Return the plan as `--json` prints it."""
     return {
+        "longest_row": longest.work.max_seqlen if longest else None,
         "parts": plan.parts, "outside": plan.outside, "total": plan.total, "host": plan.host,
         "staging": plan.staging, "memory": room.device, "recompute": plan.recompute,
         "micro_batch_tokens": plan.token_budget, "sync_each_batch": plan.setting.state.sync_each_batch,
+        "tile_tokens": plan.setting.state.tile_tokens, "offload_inputs": plan.setting.state.offload_inputs,
         **speed_record(plan),
     }  # fmt: skip
 
@@ -156,7 +177,7 @@ def _print_plan(plan: MemoryPlan, room: MemoryBudget, args: argparse.Namespace) 
         if setting.world_size > 1:
             whole = size_text(setting.generic.whole_bytes())
             print(f"embeddings and head (what belongs to no layer) are whole on each rank in a step: {whole}")
-    print(f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}\n")
+    print(f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.how_computed}\n")
     print("\n".join(memory_table(plan, room)))
     if setting.device == "cuda":
         left = parse_size(args.memory) - room.device if args.memory else 0
@@ -174,19 +195,23 @@ def plan_of_full_rows(
 
     methods: other training methods that the error may offer.
     """
-    wish = PlanRequest(
-        args.recompute, args.micro_batch_tokens, args.model_max_length,
-        USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
-    )  # fmt: skip
     return choose_plan(
         setting,
-        wish,
+        _request(args, setting),
         lambda budget: BatchShape.full(
             max(budget, args.model_max_length), args.model_max_length, args.micro_batches
         ),
         room,
         methods,
     )
+
+
+def _request(args: argparse.Namespace, setting: EngineSettings) -> PlanRequest:
+    return PlanRequest(
+        args.recompute, args.micro_batch_tokens, args.model_max_length,
+        USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
+        tile_tokens=args.tile_tokens, offload_inputs=args.offload_inputs,
+    )  # fmt: skip
 
 
 def _taken(value: object) -> dict[str, Any]:

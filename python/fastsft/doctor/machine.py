@@ -146,14 +146,17 @@ def room_of(args: object) -> MemoryBudget:
     import torch
 
     free = int(torch.cuda.mem_get_info(device)[0])
-    return MemoryBudget(usable_memory("cuda", free), host if getattr(args, "offload", False) else None)
+    return MemoryBudget(usable_memory("cuda", free), host)
 
 
 def _plan_of_longest_rows(run: ExaminedRun, room: MemoryBudget) -> MemoryPlan:
     args = run.resolved_args
     max_length = args.model_max_length
     step = max_length * args.train_batch_size * args.gradient_accumulation_steps
-    wish = PlanRequest(args.recompute_mode, args.micro_batch_tokens, max_length, step, args.sync_each_batch)
+    wish = PlanRequest(
+        args.recompute_mode, args.micro_batch_tokens, max_length, step, args.sync_each_batch,
+        tile_tokens=args.tile_tokens, offload_inputs=args.offload_inputs,
+    )  # fmt: skip
     setting = run.opened_model.memory_setting(args)
     return choose_plan(
         setting,
@@ -169,5 +172,5 @@ def _sizes(plan: MemoryPlan, room: MemoryBudget, args: TrainingArguments) -> str
     host = f" and {size_text(plan.host)} of the host" if plan.host else ""
     return (
         f"{held}, a rank takes at most {size_text(plan.total)} of {size_text(room.device)}{host}, "
-        f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.recompute}"
+        f"micro-batches of {plan.token_budget:,} tokens, recompute {plan.how_computed}"
     )

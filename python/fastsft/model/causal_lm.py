@@ -40,13 +40,6 @@ if TYPE_CHECKING:
     from fastsft import _C
 
 
-def _set_sync(options: dict[str, Any], *, each: bool) -> bool:
-    """Set `sync_each_batch` in the engine options; return True if it changed."""
-    state = options["engine"]["state"]
-    options["engine"]["state"] = state.replace(sync_each_batch=each)
-    return bool(state.sync_each_batch != each)
-
-
 class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     """A causal language model in a directory. Its weights are read when the engine is built.
 
@@ -122,19 +115,18 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         args: TrainingArguments,
         groups: Groups,
         recompute: str = "selective",
-        *,
-        sync_each_batch: bool = True,
+        chosen: Mapping[str, Any] | None = None,
     ) -> _C.Engine:
         """Make the engine for `args` and load the weights. Collective.
 
-        recompute: the memory plan's recompute policy, used if `args` have "auto". sync_each_batch: the
-        memory plan's choice.
+        recompute: the memory plan's recompute policy, used if `args` have "auto". chosen: state options that
+        the memory plan chose.
 
         After training, or if the options differ, a new engine replaces the old engine. It starts with a fresh
         optimizer and with the trained weights, which pass through every rank's memory in float32.
         """
         options = self._engine_options(args, groups, recompute)
-        _set_sync(options, each=sync_each_batch)
+        options["engine"]["state"] = options["engine"]["state"].replace(**(chosen or {}))
         if self.engine is not None and self.engine.step_count == 0 and options == self._options:
             return self.engine
         self._check_layer_class(args.fsdp_transformer_layer_cls_to_wrap)
@@ -165,13 +157,18 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         self.attention = self.attention._replace(name=name)
         return True
 
-    def reduce_each_batch(self, *, each: bool) -> None:
-        """Set how often gradients are reduced, from the next step on.
+    def follow_plan(self, chosen: Mapping[str, Any]) -> None:
+        """Set `sync_each_batch` and `tile_tokens` of the built engine, from the next step on.
 
-        each: True for every micro-batch, False for once a step.
+        chosen: state options that the memory plan chose.
         """
-        if self.engine is not None and _set_sync(self._options, each=each):
-            self.engine.set_sync_each_batch(each)
+        if self.engine is None:
+            return
+        was = self._options["engine"]["state"]
+        self._options["engine"]["state"] = state = was.replace(**chosen)
+        if state.sync_each_batch != was.sync_each_batch:
+            self.engine.set_sync_each_batch(state.sync_each_batch)
+        self.engine.set_tile_tokens(state.tile_tokens)
 
     def _put_weights(self, engine: _C.Engine, weights: Mapping[str, torch.Tensor]) -> None:
         for name, value in weights.items():

@@ -61,5 +61,6 @@ def recomputed_traffic(widths: Widths, policy: str, *, copies: bool) -> int:
     if policy == "gate_up":
         return 6 * hidden + 2 * inner
     if policy == "block":
-        return sum(layer_traffic(widths, copies=copies).values()) // 2
+        # the forward pass without SwiGLU, whose result backward writes as under the other policies
+        return sum(layer_traffic(widths, copies=copies).values()) // 2 - 6 * inner
     return 0

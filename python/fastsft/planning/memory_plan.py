@@ -119,6 +119,21 @@ class MemoryPlan:
         return sum(self.parts[name] for name in ("parameters", "gradients", "optimizer"))
 
     @property
+    def has_useful_tiles(self) -> bool:
+        """True if micro-batches are not divided into tiles, or are larger than a tile."""
+        tile: int = self.setting.state.tile_tokens
+        return tile == 0 or tile < self.work.tokens
+
+    @property
+    def how_computed(self) -> str:
+        """The recompute policy as text, with tiles and offloaded inputs if the plan has them."""
+        state = self.setting.state
+        inputs = ", inputs of blocks on the host" if state.offload_inputs else ""
+        return f"{self.recompute}{inputs}" + (
+            f", tiles of {state.tile_tokens:,} tokens" if state.tile_tokens else ""
+        )
+
+    @property
     def staging(self) -> int:
         """Host memory [bytes] into which this rank copies its part of a checkpoint; not counted in `total`.
 
@@ -126,7 +141,9 @@ class MemoryPlan:
         of page-locked pieces whose sizes are powers of two. If the host has too little memory for the copy,
         training waits until a save is finished (checkpoint/saver.py).
         """
-        held = self.setting.with_state(strategy="full_shard", offload=True, **FLOAT32_MASTERS)
+        held = self.setting.with_state(
+            strategy="full_shard", offload=True, offload_inputs=False, **FLOAT32_MASTERS
+        )
         on_host, on_device = (
             plan_memory(replace(setting, node_size=0), "none", 0, BatchShape())
             for setting in (held, held.with_state(offload=False))

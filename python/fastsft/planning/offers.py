@@ -44,7 +44,7 @@ class Refused:
         where = " of host memory" if needs != plan.total else ""
         head = (
             f"this run does not fit: it needs {size_text(needs)}{where} a rank (micro-batches of "
-            f"{plan.token_budget:,} tokens, recompute {plan.recompute}), and {size_text(there)} is there"
+            f"{plan.token_budget:,} tokens, recompute {plan.how_computed}), and {size_text(there)} is there"
         )
         others = list(methods)
         if not (offers := self._offers(others) or self._without_limits(others)):
@@ -191,5 +191,6 @@ class Refused:
 
 
 def _sizes(plan: MemoryPlan) -> str:
-    host = f" and {size_text(plan.host)} of the host" if plan.setting.state.offload else ""
+    uses_host = plan.setting.state.offload or plan.setting.state.offload_inputs
+    host = f" and {size_text(plan.host)} of the host" if uses_host else ""
     return f"{size_text(plan.total)}{host}"

@@ -57,17 +57,24 @@ def choose_plan(
     quarter of the bytes of parameters, gradients and optimizer state (with adapters: of the memory budget).
     If no policy does, it is the slowest fitting policy other than `block`, or else `block`.
 
+    Only if nothing fits otherwise, inputs of blocks are offloaded to the host, MLPs are computed in tiles, or
+    both.
+
     If the user left sync_each_batch open and a step has several micro-batches, gradients are reduced once per
     step, provided that this fits.
     """
     _check_gpu(setting)
-    plans = possible_plans(setting, request, shape_of)
-    fitting = [plan for plan in plans if memory.holds(plan)]
-    # with few units, one reduction per step may need less memory
-    if not fitting and request.sync_each_batch is None:
-        fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
+    tried: list[MemoryPlan] = []
+    fitting: list[MemoryPlan] = []
+    for variant in request.variants(setting):
+        plans = possible_plans(variant, request, shape_of)
+        if request.tile_tokens is None:
+            plans = [plan for plan in plans if plan.has_useful_tiles]
+        tried += plans
+        if fitting := _fitting(plans, request, memory):
+            break
     if not fitting:
-        smallest = min(plans, key=lambda plan: plan.total)
+        smallest = min(tried, key=lambda plan: (not memory.holds_host(plan), plan.total))
         raise ValueError(Refused(smallest, request, shape_of, memory).message(methods))
     chosen = min(fitting, key=_step_time)
     if setting.device != "cuda":
@@ -76,6 +83,14 @@ def choose_plan(
         return chosen
     once = _reduced_once(chosen)
     return once if memory.holds(once) else chosen
+
+
+def _fitting(plans: list[MemoryPlan], request: PlanRequest, memory: MemoryBudget) -> list[MemoryPlan]:
+    fitting = [plan for plan in plans if memory.holds(plan)]
+    # with few units, one reduction per step may need less memory
+    if not fitting and request.sync_each_batch is None:
+        fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
+    return fitting
 
 
 def _check_gpu(setting: EngineSettings) -> None:
@@ -146,6 +161,8 @@ def plan_run_memory(
     from fastsft.planning.run_plan import longest_rows, packing_summary
 
     previous = previous or PreviousPlan(args.recompute_mode, args.micro_batch_tokens)
+    tiles = args.tile_tokens if previous.tile_tokens is None else previous.tile_tokens
+    offloads = args.offload_inputs if previous.offload_inputs is None else previous.offload_inputs
     summary = packing_summary(args, rows, max(args.token_budget, 1), cost)
     largest = longest_rows(args, rows)
 
@@ -172,5 +189,7 @@ def plan_run_memory(
         max(summary.rank_step_tokens, largest.tokens),
         previous.sync_each_batch if is_final else args.sync_each_batch,
         is_final,
+        tiles,
+        offloads,
     )
     return choose_plan(setting, request, shape_of, memory, methods)

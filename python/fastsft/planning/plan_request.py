@@ -10,6 +10,8 @@ from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan,
 
 # Above this token count per micro-batch, matrix products get no faster.
 USEFUL_TOKENS = {"cpu": 8192, "cuda": 16384}
+# Tokens of a tile, which are few enough to save memory and many enough for matrix products to be fast.
+TILE_TOKENS = {"cpu": 1024, "cuda": 8192}
 
 BatchShapeOf = Callable[[int], BatchShape]
 
@@ -21,6 +23,7 @@ class PlanRequest:
     max_seqlen: tokens of the longest conversation, which is never split between micro-batches. step_tokens: a
     rank's tokens in a step. sync_each_batch: True to reduce gradients in every micro-batch. is_final: True if
     an earlier plan chose sync_each_batch; the choice is then kept even if a step has only one micro-batch.
+    tile_tokens, offload_inputs: as the flags.
     """
 
     recompute: str = "auto"
@@ -29,6 +32,8 @@ class PlanRequest:
     step_tokens: int = 1
     sync_each_batch: bool | None = None
     is_final: bool = False
+    tile_tokens: int | None = None
+    offload_inputs: bool | None = None
 
     def budgets(self, device: str) -> list[int]:
         """Return the token budgets to try: the largest useful budget, then halves, down to max_seqlen."""
@@ -40,11 +45,37 @@ class PlanRequest:
             budgets.append(max(least, budgets[-1] // 2))
         return budgets
 
-    def policies(self) -> list[str]:
+    def policies(self, *, offload_inputs: bool = False) -> list[str]:
         """Return the recompute policies to try, ordered from the fastest to the slowest."""
         from fastsft import _C
 
-        return _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
+        policies = _C.recompute_policies() if self.recompute == "auto" else [self.recompute]
+        return [policy for policy in policies if policy == "block" or not offload_inputs]
+
+    def variants(self, setting: EngineSettings) -> list[EngineSettings]:
+        """Return `setting` with tiles and with offloaded inputs, in the order in which they are tried.
+
+        What the user left open is off at first: it is for rows that do not fit otherwise. Offloaded inputs
+        come first, because they change no bits. ValueError for flags that the engine does not have.
+        """
+        tiles: list[int] = [0, TILE_TOKENS[setting.device]]
+        offloads = [False, True]
+        if self.tile_tokens is not None:
+            tiles = [self.tile_tokens]
+        if setting.device == "cpu":  # the host's memory is the device's
+            offloads = [False]
+        elif self.offload_inputs is not None:
+            offloads = [self.offload_inputs]
+        if setting.generic is not None:
+            for name, value in (("tile_tokens", self.tile_tokens), ("offload_inputs", self.offload_inputs)):
+                if value:
+                    raise ValueError(f"--{name} {value} needs the native engine; leave it out")
+            return [setting]
+        return [
+            setting.with_state(tile_tokens=tokens, offload_inputs=offload)
+            for tokens in tiles
+            for offload in offloads
+        ]
 
     def reduced(self, setting: EngineSettings, work: BatchShape) -> EngineSettings:
         """Return `setting` with sync_each_batch as requested, by default True."""
@@ -55,12 +86,14 @@ class PlanRequest:
 class PreviousPlan(NamedTuple):
     """Choices of an earlier plan, which a new plan keeps.
 
-    token_budget, sync_each_batch: None if the new plan chooses the value.
+    None: the new plan chooses the value.
     """
 
     recompute: str
     token_budget: int | None = None
     sync_each_batch: bool | None = None
+    tile_tokens: int | None = None
+    offload_inputs: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -78,18 +111,19 @@ class MemoryBudget:
         return plan.total <= self.device and self.holds_host(plan)
 
     def holds_host(self, plan: MemoryPlan) -> bool:
-        """Return True if the plan's offloaded state fits into host memory."""
+        """Return True if the plan's offloaded state and inputs fit into host memory."""
         return self.host is None or plan.host <= self.host
 
 
 def possible_plans(setting: EngineSettings, request: PlanRequest, shape_of: BatchShapeOf) -> list[MemoryPlan]:
     """Return a plan for each token budget and recompute policy that the request allows.
 
-    shape_of: returns the batch shape for a token budget.
+    setting: one of the request's variants. shape_of: returns the batch shape for a token budget.
     """
+    offloads = setting.state.offload_inputs
     return [
         plan_memory(request.reduced(setting, work), policy, budget, work)
         for budget in request.budgets(setting.device)
         for work in [shape_of(budget)]
-        for policy in request.policies()
+        for policy in request.policies(offload_inputs=offloads)
     ]

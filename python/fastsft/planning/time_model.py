@@ -106,6 +106,8 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
         "head and embedding": model.head_bytes / bandwidth,
         "gaps between kernels": model.layers * KERNELS_PER_LAYER * _KERNEL_GAP / plan.work.tokens,
     }
+    if model.state.offload_inputs:
+        compute["inputs to the host and back"] = _host_seconds(model, sum(compute.values()))
     streams = gpu.bandwidth * rates.streams
     compute["accumulating gradients"] = model.accumulated_bytes / streams / plan.work.tokens
     compute["optimizer"] = model.optimizer_bytes / streams / max(plan.work.step_tokens, plan.work.tokens)
@@ -113,6 +115,16 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
     total = sum(seconds.values())
     ranks = plan.setting.world_size
     return Prediction(seconds, ranks / total, (model.products + 3 * model.attention) / total / gpu.flops)
+
+
+def _host_seconds(model: _Model, compute: float) -> float:
+    """Return the seconds per token for which blocks wait for copies of inputs.
+
+    compute: seconds of forward and backward. A forward pass is a quarter of them, because backward computes
+    blocks again.
+    """
+    seconds = 2.0 * model.widths.hidden * max(model.layers - 2, 0) / PCIE_LINK
+    return max(0.0, seconds - compute / 4) + max(0.0, seconds - compute * 3 / 4)
 
 
 def _attention_seconds(rates: Rates, recomputed: float, *, newer: bool) -> float:
@@ -187,6 +199,8 @@ class _Model:
         # The forward pass is 1 of the 3.5 parts that conversation_cost counts.
         self.attention = quadratic / 3.5 * (min(length, window) if window else length)
         self.layers: int = config["num_hidden_layers"]
+        tokens = max(plan.work.tokens, 1)
+        self.tiles = math.ceil(tokens / (self.state.tile_tokens or tokens))
         self.vocabulary: int = config["vocab_size"]
         self.widths, self.copies = Widths.of(config), self.kernel != "cudnn"
 
@@ -204,12 +218,15 @@ class _Model:
     def accumulated_bytes(self) -> float:
         """Bytes that a micro-batch reads and writes to accumulate gradients.
 
-        On one rank, the GEMMs themselves add to the gradients if these have the compute dtype.
+        On one rank, the GEMMs themselves add to the gradients if these have the compute dtype. Each tile but
+        the first of a micro-batch adds to the gradients once more.
         """
         in_products = self.ranks == 1 and self.state.grad_dtype == self.state.compute_dtype
+        itemsize = self.state.grad_itemsize if in_products else 4
+        added = 2 * itemsize * _ADD_SHARE * self.trained * (self.tiles - 1)
         if self.state.grad_dtype == "float32" or in_products:
-            return 2 * self.state.grad_itemsize * _ADD_SHARE * self.trained
-        return (4 * _WRITE_SHARE + 8) * self.trained
+            return 2 * self.state.grad_itemsize * _ADD_SHARE * self.trained + added
+        return (4 * _WRITE_SHARE + 8) * self.trained + added
 
     @property
     def optimizer_bytes(self) -> float:
@@ -234,6 +251,7 @@ class _Model:
         if policy == "gate_up":
             products = 4.0 * self.layers * self.widths.hidden * self.widths.inner
         elif policy == "block":
-            products, attention = self.blocks, 1.0
+            down = 2.0 * self.layers * self.widths.hidden * self.widths.inner  # the only product left out
+            products, attention = self.blocks - down, 1.0
         traffic = recomputed_traffic(self.widths, policy, copies=self.copies)
         return _Recomputed(products, attention, float(self.layers * traffic))

@@ -102,7 +102,7 @@ def compute_line(trainer: ReportedRun) -> str:
     kernel = trainer.model.attention_kernel
     return (
         f"{how_held(trainer.planner.memory_plan.setting)}, {'CPU' if device.type == 'cpu' else device}, "
-        f"recompute {trainer.model.recompute}{f', attention {kernel}' if kernel else ''}"
+        f"recompute {trainer.planner.memory_plan.how_computed}{f', attention {kernel}' if kernel else ''}"
     )
 
 

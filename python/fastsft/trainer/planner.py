@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.lighter import lighter_methods
 from fastsft.model.attention_kernel import compile_attention
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from fastsft.data.token_rows import TokenRows
     from fastsft.trainer.rows import RowReader
     from fastsft.trainer.setup import Setup
+
+
+# State options that the memory plan chooses.
+CHOSEN_OPTIONS = ("sync_each_batch", "tile_tokens", "offload_inputs")
 
 
 class Planner:
@@ -54,15 +58,15 @@ class Planner:
         self.rows = self._reader.rows_of(self._setup.train_dataset)
         self.compare_rows()
         self.plan = RunPlan.of(args, len(self.rows))
-        offloads = args.offload and args.device.type != "cpu"
-        self.memory = MemoryBudget(rank_memory(str(args.device)), rank_memory("cpu") if offloads else None)
+        host = None if args.device.type == "cpu" else rank_memory("cpu")
+        self.memory = MemoryBudget(rank_memory(str(args.device)), host)
         self._choose(self.rows)
 
     def plan_again(self, rows: TokenRows) -> None:
         """Plan steps and micro-batches for `rows` with the current arguments. Keep the built engine."""
         assert self.memory_plan is not None
         plan = RunPlan.of(self._setup.args, len(rows))
-        self._choose(rows, PreviousPlan(self.memory_plan.recompute, self._setup.args.micro_batch_tokens))
+        self._choose(rows, self._kept(self._setup.args.micro_batch_tokens, None, None))
         self.plan, self.rows = plan, rows
 
     def use_rows(self, rows: TokenRows) -> None:
@@ -95,7 +99,7 @@ class Planner:
             return
         derived = {
             "token_budget": self.token_budget, "recompute": self.recompute,
-            "sync_each_batch": self.sync_each_batch,
+            **self.chosen,
         }  # fmt: skip
         facts = {"the plan of the run": {**dataclasses.asdict(self.plan), **derived}}
         compare("comparing plans", lambda: facts)
@@ -111,9 +115,7 @@ class Planner:
         rows = self.rows.with_bound(tokens)
         try:
             assert self.memory_plan is not None
-            self._choose(
-                rows, PreviousPlan(self.memory_plan.recompute, self.token_budget, self.sync_each_batch)
-            )
+            self._choose(rows, self._kept(self.token_budget, self.sync_each_batch, self.tile_tokens))
         except ValueError as error:
             raise ValueError(
                 f"row {row} of train_dataset has {tokens:,} tokens, memory was planned for rows of "
@@ -140,21 +142,48 @@ class Planner:
         return self.memory_plan is None or self.memory_plan.setting.state.sync_each_batch
 
     @property
+    def tile_tokens(self) -> int:
+        """The most tokens for which norms, linear layers and MLPs compute at once; 0: a micro-batch."""
+        return self.memory_plan.setting.state.tile_tokens if self.memory_plan else 0
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The state options that the memory plan chose."""
+        if self.memory_plan is None:
+            return {}
+        state = self.memory_plan.setting.state
+        return {name: getattr(state, name) for name in CHOSEN_OPTIONS}
+
+    @property
     def recompute(self) -> str:
         """Chosen value of --recompute, which says which activations the backward pass recomputes."""
         return self.memory_plan.recompute if self.memory_plan else "selective"
 
-    def keep_plan(self, token_budget: int | None, sync_each_batch: bool | None) -> None:
-        """Use the token budget and `sync_each_batch` of a checkpoint's plan.
+    def keep_plan(
+        self, token_budget: int | None, sync_each_batch: bool | None, tile_tokens: int | None
+    ) -> None:
+        """Use the token budget, `sync_each_batch` and `tile_tokens` of a checkpoint's plan.
 
-        token_budget: None keeps the current budget. sync_each_batch: None keeps the current choice, unless
-        the budget changes; the planner then chooses again. ValueError if the plan does not fit into memory.
+        token_budget: None keeps the current budget. sync_each_batch, tile_tokens: None keeps the current
+        choice, unless another value changes; the planner then chooses again. ValueError if the plan does not
+        fit into memory.
         """
         if self.memory_plan is None:
             return
         budget = self.token_budget if token_budget is None else token_budget
-        if budget != self.token_budget or sync_each_batch not in (None, self.sync_each_batch):
-            self._choose(self.rows, PreviousPlan(self.memory_plan.recompute, budget, sync_each_batch))
+        if (
+            budget != self.token_budget
+            or sync_each_batch not in (None, self.sync_each_batch)
+            or tile_tokens not in (None, self.tile_tokens)
+        ):
+            self._choose(self.rows, self._kept(budget, sync_each_batch, tile_tokens))
+
+    def _kept(self, budget: int | None, sync_each_batch: bool | None, tiles: int | None) -> PreviousPlan:
+        """Return the choices that the built engine cannot change, with these values for the others."""
+        assert self.memory_plan is not None
+        return PreviousPlan(
+            self.recompute, budget, sync_each_batch, tiles, self.memory_plan.setting.state.offload_inputs
+        )
 
     def packing(self) -> _C.PackingSummary:
         """Return a summary of how the rows of the first steps are divided over ranks and micro-batches.
@@ -172,4 +201,4 @@ class Planner:
         methods = lighter_methods(model, setting) if kept is None else ()
         self.memory_plan = plan_run_memory(args, setting, rows, cost, self.memory, kept, methods)
         self.token_budget = self.memory_plan.token_budget
-        model.reduce_each_batch(each=self.sync_each_batch)
+        model.follow_plan(self.chosen)

@@ -147,7 +147,7 @@ class Trainer(TrainerSurface):
         agree_on_model(setup.model, setup.tokenizer)
         planner.compare()
         built = time.monotonic()
-        setup.model.build(args, self._groups, planner.recompute, sync_each_batch=planner.sync_each_batch)
+        setup.model.build(args, self._groups, planner.recompute, planner.chosen)
         self._build_time = round(time.monotonic() - built, 4)
 
     def _attach(self, callbacks: list[object], eval_dataset: object) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastsft.arguments.device_fields import check_formats
+from fastsft.arguments.device_fields import check_activations, check_formats
 from fastsft.arguments.engine_flags import (
     check_reductions,
     fsdp_settings,
@@ -29,6 +29,7 @@ requested_formats: set[str] = set()
 def resolve_precision(args: ArgumentFields) -> None:
     """Check the dtypes, and choose the device."""
     check_formats(args)
+    check_activations(args)
     steps = args.torch_empty_cache_steps
     if steps is not None and (not isinstance(steps, int) or steps < 1):
         raise ValueError(f"--torch_empty_cache_steps: expected an integer above 0, got {steps}")

@@ -45,6 +45,9 @@ _CONDITIONS = (
         lambda args: optimizer_of(args) in ("adamw", "adamw_8bit"),
         "--optim names another optimizer than AdamW",
     ),
+    Condition(
+        "offload_inputs", lambda args: args.device.type != "cpu", "on the CPU all memory is the host's"
+    ),
     Condition("initial_loss_scale loss_scale_window", lambda args: args.fp16, f"{_READ_WITH} --fp16 True"),
     Condition(
         "loss_spike_patience", lambda args: args.loss_spike_factor > 0, f"{_READ_WITH} --loss_spike_factor"

@@ -1,0 +1,54 @@
+#include "model/block_attention.h"
+
+#include "ops/qk_norm/qk_norm.h"
+#include "ops/rope/rope.h"
+
+namespace fastsft {
+
+AttentionHeads BlockAttention::heads() const {
+  return {config_.num_heads, config_.num_key_value_heads, config_.attention_scale, refs_.window,
+          config_.attention_softcap};
+}
+
+void BlockAttention::forward(const BlockActivations& a) const {
+  // 1. Rotary embedding in place. If there are query and key norms, rotated() fills a buffer
+  // instead, and backward fills that buffer again.
+  if (!refs_.qk_norm) rotate(a.qkv, false);
+  // 2. attn_out = softmax(q k^T * scale + mask) v, and its log-sum-exp for backward
+  batch_attention(rotated(a), context_.batch, heads(), a.attn_out, a.lse);
+}
+
+void BlockAttention::backward(const BlockActivations& a, const at::Tensor& grad_attn_out,
+                              const at::Tensor& grad_qkv, UnitGradient* gradient) const {
+  // 1. Attention and rotary embedding: the transpose of a rotation has the negative angle
+  batch_attention_backward(grad_attn_out, rotated(a), a.attn_out, a.lse, context_.batch, heads(),
+                           grad_qkv);
+  rotate(grad_qkv, true);
+  // 2. Norms of query and key
+  if (!refs_.qk_norm) return;
+  const ParamRef& ref = *refs_.qk_norm;
+  // rotated() wrote the heads' rstd.
+  qk_norm_backward(grad_qkv, a.qkv, ref.view(weights_), context_.buffers.get(Buffer::kHeadRstd),
+                   config_.num_heads, config_.num_key_value_heads, ref.gradient(gradient),
+                   ref.begin_write(gradient), config_.norm_offset);
+}
+
+// Returns the input of attention. Query and key norms cannot be undone, so in models with them the
+// projections are saved, and backward calls this function again.
+at::Tensor BlockAttention::rotated(const BlockActivations& a) const {
+  if (!refs_.qk_norm) return a.qkv;
+  const at::Tensor result = context_.buffers.get(Buffer::kRotated);
+  qk_norm(a.qkv, refs_.qk_norm->view(weights_), config_.num_heads, config_.num_key_value_heads,
+          config_.rms_norm_eps, result, context_.buffers.get(Buffer::kHeadRstd),
+          config_.norm_offset);
+  rotate(result, false);
+  return result;
+}
+
+void BlockAttention::rotate(const at::Tensor& qkv, bool inverse) const {
+  const RopeTable& table = context_.rope.of(refs_.window);
+  rope(qkv, table.cos, table.sin, context_.batch.positions,
+       config_.num_heads + config_.num_key_value_heads, inverse);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,45 @@
+"""Finds the longest row that a memory plan can hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan
+from fastsft.planning.plan_request import MemoryBudget, PlanRequest, possible_plans
+
+_STEP = 256  # lengths are multiples of it
+_MOST = 1 << 25  # tokens; no model of today has rows of that length
+
+
+def longest_row(
+    setting: EngineSettings, request: PlanRequest, memory: MemoryBudget, micro_batches: int = 1
+) -> MemoryPlan | None:
+    """Return a plan whose only row of a micro-batch is the longest that fits; None if none fits.
+
+    request: the values that the user chose; its lengths do not matter. micro_batches: of one rank in one
+    step. Rotary embedding may have a lower limit.
+    """
+    best, step = _plan_of(_STEP, setting, request, memory, micro_batches), _STEP
+    if best is None:
+        return None
+    while step < _MOST and (longer := _plan_of(2 * step, setting, request, memory, micro_batches)):
+        best, step = longer, 2 * step
+    length = step
+    while step > _STEP:
+        step //= 2
+        if longer := _plan_of(length + step, setting, request, memory, micro_batches):
+            best, length = longer, length + step
+    return best
+
+
+def _plan_of(
+    length: int, setting: EngineSettings, request: PlanRequest, memory: MemoryBudget, micro_batches: int
+) -> MemoryPlan | None:
+    """Return the first plan that fits a row of `length` tokens in each micro-batch."""
+    work = BatchShape.full(length, length, micro_batches)
+    row = replace(request, token_budget=length, max_seqlen=length, step_tokens=work.step_tokens)
+    for variant in row.variants(setting):
+        for plan in possible_plans(variant, row, lambda _: work):
+            if memory.holds(plan):
+                return plan
+    return None
