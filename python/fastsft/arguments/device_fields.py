@@ -228,7 +228,18 @@ def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any
         yield "--grad_dtype bfloat16", {"grad_dtype": "bfloat16"}
 
 
-def check_activations(args: PrecisionArguments) -> None:
+class ActivationFlags(Protocol):
+    """Arguments that decide which activations are kept, and where."""
+
+    @property
+    def recompute(self) -> str: ...
+    @property
+    def tile_tokens(self) -> int | None: ...
+    @property
+    def offload_inputs(self) -> bool | None: ...
+
+
+def check_activations(args: ActivationFlags) -> None:
     """Raise ValueError for a bad size of tiles, and for offloaded inputs next to other kept activations."""
     if args.tile_tokens is not None and args.tile_tokens < 0:
         raise ValueError(

@@ -45,7 +45,10 @@ def state_options(args: EngineFlags) -> _C.StateOptions:
         optimizer=optimizer_of(args),
         compute_dtype=compute_dtype(args),
         offload=args.offload,
-        sync_each_batch=True,  # the memory plan chooses the final value
+        # the memory plan chooses the final values
+        sync_each_batch=True,
+        tile_tokens=0,
+        offload_inputs=False,
         **state_flags(args),
     )
 

@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from fastsft.arguments.device_fields import PrecisionArguments, attention_kernels, state_flag_choices
+from fastsft.arguments.device_fields import (
+    PrecisionArguments,
+    attention_kernels,
+    check_activations,
+    state_flag_choices,
+)
 from fastsft.arguments.engine_flags import (
     OPTIMIZERS,
     check_reductions,
@@ -234,6 +239,7 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
     if args.bf16 and args.fp16:
         raise ValueError("--bf16 and --fp16: expected at most one of the two; leave one out")
     check_reductions(args)
+    check_activations(args)
     tokens, settings = fsdp_tokens(args.fsdp), fsdp_settings(args.fsdp_config)
     args.offload = "offload" in tokens or bool(settings.get("cpu_offload"))
     args.sharding_strategy = strategy_of(tokens)

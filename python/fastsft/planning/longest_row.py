@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan
-from fastsft.planning.plan_request import MemoryBudget, PlanRequest, possible_plans
+from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan, plan_memory
+from fastsft.planning.plan_request import MemoryBudget, PlanRequest
 
 _STEP = 256  # lengths are multiples of it
 _MOST = 1 << 25  # tokens; no model of today has rows of that length
@@ -35,11 +33,14 @@ def longest_row(
 def _plan_of(
     length: int, setting: EngineSettings, request: PlanRequest, memory: MemoryBudget, micro_batches: int
 ) -> MemoryPlan | None:
-    """Return the first plan that fits a row of `length` tokens in each micro-batch."""
+    """Return the first plan that fits a row of `length` tokens in each micro-batch.
+
+    Only the recompute policy with the fewest bytes is tried.
+    """
     work = BatchShape.full(length, length, micro_batches)
-    row = replace(request, token_budget=length, max_seqlen=length, step_tokens=work.step_tokens)
-    for variant in row.variants(setting):
-        for plan in possible_plans(variant, row, lambda _: work):
+    for variant in request.variants(setting):
+        for policy in request.policies(offload_inputs=variant.state.offload_inputs)[-1:]:
+            plan = plan_memory(request.reduced(variant, work), policy, length, work)
             if memory.holds(plan):
                 return plan
     return None

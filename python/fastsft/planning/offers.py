@@ -96,11 +96,26 @@ class Refused:
     def _with(self, setting: EngineSettings, recompute: str | None = None) -> MemoryPlan:
         plan = self.smallest
         work = self.shape_of(plan.token_budget)
-        return plan_memory(setting, recompute or plan.recompute, plan.token_budget, work)
+        return self._first_fitting(setting, recompute or plan.recompute, plan.token_budget, work)
+
+    def _first_fitting(
+        self, setting: EngineSettings, recompute: str, budget: int, work: BatchShape
+    ) -> MemoryPlan:
+        """Return the first of the request's variants that fits; if none fits, that of `smallest`."""
+        for variant in self.request.variants(setting):
+            if recompute in self.request.policies(offload_inputs=variant.state.offload_inputs):
+                plan = plan_memory(variant, recompute, budget, work)
+                if plan.has_useful_tiles and self.memory.holds(plan):
+                    return plan
+        return plan_memory(setting, recompute, budget, work)
 
     def _smallest_of(self, setting: EngineSettings, request: PlanRequest | None = None) -> MemoryPlan:
-        plans = possible_plans(setting, request or self.request, self.shape_of)
-        return min(plans, key=lambda plan: plan.total)
+        request, plans = request or self.request, []
+        for variant in request.variants(setting):
+            plans += possible_plans(variant, request, self.shape_of)
+            if any(map(self.memory.holds, plans)):
+                break
+        return min(plans, key=lambda plan: (self.memory.lacks_of_host(plan), plan.total))
 
     def _same_numbers(self) -> _Offers:
         plan, setting = self.smallest, self.smallest.setting
@@ -108,7 +123,8 @@ class Refused:
             yield "--recompute block", self._with(setting, "block")
         if plan.token_budget > (budget := self.request.max_seqlen):
             work = self.shape_of(budget)
-            yield f"--micro_batch_tokens {budget}", plan_memory(setting, plan.recompute, budget, work)
+            fitting = self._first_fitting(setting, plan.recompute, budget, work)
+            yield f"--micro_batch_tokens {budget}", fitting
         for strategy in ("shard_grad_op", "full_shard") if setting.world_size > 1 else ():
             if strategy != setting.state.strategy:
                 yield fsdp_flag(strategy, setting.state.offload), self._sharded(strategy, setting.world_size)
@@ -168,7 +184,7 @@ class Refused:
         while length >= _LEAST_ROW:
             step = max(plan.work.step_tokens, length)
             work = BatchShape(length, length, length, step, step, 2 * -(-step // length))
-            changed = plan_memory(plan.setting, plan.recompute, length, work)
+            changed = self._first_fitting(plan.setting, plan.recompute, length, work)
             if self.memory.holds(changed):
                 budget = f" --micro_batch_tokens {length}" if is_given else ""
                 yield f"{flags}--model_max_length {length}{budget}, which cuts longer conversations", changed

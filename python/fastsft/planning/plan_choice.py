@@ -74,7 +74,7 @@ def choose_plan(
         if fitting := _fitting(plans, request, memory):
             break
     if not fitting:
-        smallest = min(tried, key=lambda plan: (not memory.holds_host(plan), plan.total))
+        smallest = min(tried, key=lambda plan: (memory.lacks_of_host(plan), plan.total))
         raise ValueError(Refused(smallest, request, shape_of, memory).message(methods))
     chosen = min(fitting, key=_step_time)
     if setting.device != "cuda":

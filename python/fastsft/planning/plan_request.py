@@ -110,9 +110,13 @@ class MemoryBudget:
         """Return True if the plan fits into the memory of device and host."""
         return plan.total <= self.device and self.holds_host(plan)
 
+    def lacks_of_host(self, plan: MemoryPlan) -> int:
+        """Return by how many bytes the plan exceeds host memory."""
+        return 0 if self.host is None else max(0, plan.host - self.host)
+
     def holds_host(self, plan: MemoryPlan) -> bool:
         """Return True if the plan's offloaded state and inputs fit into host memory."""
-        return self.host is None or plan.host <= self.host
+        return self.lacks_of_host(plan) == 0
 
 
 def possible_plans(setting: EngineSettings, request: PlanRequest, shape_of: BatchShapeOf) -> list[MemoryPlan]:
