@@ -14,7 +14,7 @@ from fake_device.running import FakeDevice, run_program
 FakeDevices = Callable[..., FakeDevice]
 
 CONFIG: dict[str, Any] = {
-    "model_type": "llama", "vocab_size": 512, "hidden_size": 128, "intermediate_size": 352,
+    "model_type": "llama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 176,
     "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
 }  # fmt: skip
 TOKENS = 4096  # of one row
