@@ -22,8 +22,11 @@ ONE_RANK: Cases = {
     **{f"llama {name}": {"family": "untied", "options": options} for name, options in OPTIONS.items()},
     **{family: {"family": family, "options": {}} for family in CONFIGS if family != "untied"},
 }
-QUICK = {"lazy": ["llama narrow", "gemma2"], "mixed": ["llama offload", "llama float16"]}
-QUICK_ON_TWO_RANKS = ["full_shard bfloat16", "full_shard offload"]
+QUICK = {
+    "lazy": ["llama narrow", "gemma2", "llama inputs on the host"],
+    "mixed": ["llama offload", "llama float16", "llama long rows"],
+}
+QUICK_ON_TWO_RANKS = ["full_shard bfloat16", "full_shard offload", "full_shard long rows"]
 
 
 def assert_equal_curves(cases: Cases, ours: dict[str, Any], expected: dict[str, Any]) -> None:
