@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "core/utf8.h"
 #include "tokenizer/unicode/unicode.h"
 #include "tokenizer/unicode/unicode_tables.h"
 
