@@ -21,6 +21,11 @@ foreach(source ${fuzz_targets})
   add_dependencies(fuzz ${name})
 endforeach()
 
+# The work on data files is of the engine, but knows no tensors.
+foreach(name input_walk label_data token_dataset)
+  target_sources(fuzz_labels PRIVATE csrc/data/${name}.cpp)
+endforeach()
+
 # Configurations are of the engine; of tensors they know the factors of rotary frequencies.
 foreach(name config config_fields families linears rope_scaling)
   target_sources(fuzz_model_config PRIVATE csrc/model/${name}.cpp)

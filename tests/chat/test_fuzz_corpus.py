@@ -20,16 +20,16 @@ def files(name: str) -> Any:
     return pytest.mark.parametrize("path", found, ids=[path.name for path in found])
 
 
-def labeller(template: str) -> Any:
+def labeller(template: str, **settings: Any) -> Any:
     options = _C.LabelOptions(
-        mask_policy="spans", chat_template=template, max_length=4096, on_bad_sample="skip"
+        mask_policy="spans", chat_template=template, on_bad_sample="skip", **{"max_length": 4096, **settings}
     )
     return _C.Labeller(llama_with_specials(), options, None)
 
 
-def label(read: Any) -> Any:
+def label(read: Any, **settings: Any) -> Any:
     try:
-        labelled = _C.label_inputs([_C.DataInput("data", read)], labeller("vicuna_v1.1"))
+        labelled = _C.label_inputs([_C.DataInput("data", read)], labeller("vicuna_v1.1", **settings))
     except ValueError as error:
         return str(error).split(" [")[0]  # the excerpt ends with the block
     return labelled.report.to_json(), labelled.dataset.checksum()
@@ -39,6 +39,16 @@ def label(read: Any) -> Any:
 def test_data_in_small_blocks_is_data_in_one(path: Path) -> None:
     small, whole = io.BytesIO(path.read_bytes()), io.BytesIO(path.read_bytes())
     assert label(lambda size: small.read(min(size, 7))) == label(whole.read)
+
+
+@files("labels")
+@pytest.mark.parametrize("learn", ["all", "last", "after_last_user", "marked"])
+def test_labels_of_blocks_and_threads_are_the_same(learn: str, path: Path) -> None:
+    split, each = {"overlong": "split", "max_length": 60}, {"train_turns": "each", "learn_thoughts": "none"}
+    for more in ({}, split, each):
+        small, whole = io.BytesIO(path.read_bytes()), io.BytesIO(path.read_bytes())
+        first = label(lambda size, text=small: text.read(min(size, 7)), learn=learn, num_threads=3, **more)
+        assert first == label(whole.read, learn=learn, num_threads=1, **more)
 
 
 @files("template_rendering")

@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -95,7 +96,7 @@ class Mutator {
     const size_t at = below(input.size() + 1);
     const size_t size = below(std::min<size_t>(input.size() - at, 64) + 1);
     const auto begin = input.begin() + static_cast<ptrdiff_t>(at);
-    switch (below(6)) {
+    switch (below(8)) {
       case 0:
         if (at < input.size()) input[at] = byte();
         break;
@@ -118,9 +119,34 @@ class Mutator {
         input.insert(input.end(), other.begin() + static_cast<ptrdiff_t>(from), other.end());
         break;
       }
-      default:
+      case 5:
         if (at < input.size()) input[at] ^= static_cast<uint8_t>(1u << below(8));
+        break;
+      default:
+        swap_text(input);
     }
+  }
+
+  // Replaces a text in quotes by such a text of another file, so that JSON stays JSON and gets
+  // other keys, roles and values.
+  void swap_text(Input& input) {
+    const auto [begin, end] = find_text(input);
+    const Input& other = pick();
+    const auto [from, to] = find_text(other);
+    if (begin == end || from == to) return;
+    const Input text(other.begin() + from, other.begin() + to);
+    input.erase(input.begin() + begin, input.begin() + end);
+    input.insert(input.begin() + begin, text.begin(), text.end());
+  }
+
+  // Returns where a text in quotes begins and ends, quotes included; two equal places if there is
+  // none after a drawn place.
+  std::pair<ptrdiff_t, ptrdiff_t> find_text(const Input& input) {
+    const auto drawn = input.begin() + static_cast<ptrdiff_t>(below(input.size() + 1));
+    const auto first = std::find(drawn, input.end(), '"');
+    const auto last = first == input.end() ? first : std::find(first + 1, input.end(), '"');
+    if (last == input.end()) return {0, 0};
+    return {first - input.begin(), last + 1 - input.begin()};
   }
 
   std::vector<Input> corpus_;
