@@ -43,6 +43,12 @@ def names() -> list[str]:
         return [Path(name).stem for name in archive.namelist()]
 
 
+def source_of(name: str) -> str:
+    """The template's text."""
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        return archive.read(f"{name}.jinja").decode()
+
+
 def published(name: str) -> Published:
     base = name.removesuffix("_training")
     family = next((like for start, like in _FAMILIES.items() if base.startswith(start)), base)
@@ -51,8 +57,7 @@ def published(name: str) -> Published:
 
 def write_model(folder: Path, name: str, of: Published) -> Path:
     """A byte-level tokenizer with the template and its control tokens."""
-    with zipfile.ZipFile(ARCHIVE) as archive:
-        source = archive.read(f"{name}.jinja").decode()
+    source = source_of(name)
     found = [*CONTROL.findall(source), *of.ends, *of.named.values(), *(of.next_turn or ())]
     controls = tuple(dict.fromkeys(each for each in found if each != "<|endoftext|>"))
     return published_models.write_tokenizer(folder, source, controls, of.named)
