@@ -76,7 +76,9 @@ PUBLISHED: dict[str, Published] = {
     "minimax-m2": Published(("]~b]ai\n",), ("[e~[",), {"bos_token": "]~!b[", "eos_token": "[e~["}),
     "ministral-3": Published(*_MISTRAL),
     "mistral-nemo": Published(*_MISTRAL),
+    "mistral-small-3": Published(*_MISTRAL),
     "mistral-small-3.2": Published(*_MISTRAL),
+    "mistral-v0.3": Published(*_MISTRAL),
     "muse-glimmer": Published(
         ("<|start|>assistant",), ("<|eot|>",), {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot|>"}
     ),
@@ -86,6 +88,7 @@ PUBLISHED: dict[str, Published] = {
     ),
     "phi-3": Published(*_PHI),
     "phi-3.5": Published(*_PHI),
+    "phi-4": Published(("<|im_end|><|im_start|>assistant<|im_sep|>", "<|im_end|>"), *_IM[1:]),
     "qwen2.5": Published(*_IM),
     "qwen2.5-training": Published(*_IM),
     "qwen3": Published(*_IM),

@@ -149,7 +149,7 @@ class Reference:
         before = next(each for each in written if each and each in text)
         at = text.rindex(before) + len(before)
         found = [(place, header) for header in self._of.header if (place := text.find(header, at)) >= 0]
-        place, header = min(found, default=(-1, ""))
+        place, header = min(found, default=(-1, ""), key=lambda each: (each[0], -len(each[1])))
         return None if place < 0 else text[place + len(header) :]
 
     def _ended(self, turn: str, message: Message) -> str:

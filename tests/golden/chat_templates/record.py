@@ -1,6 +1,6 @@
 """Recorder of published chat templates, of LLaMA-Factory's texts, and of the labels of each template.
 
-`published.zip` is taken out of two packages that collect templates, whose files must be in the working
+`published.zip` is taken out of three packages that collect templates, whose files must be in the working
 directory, and `generation_blocks.zip` has all templates of TRL with `{% generation %}` blocks.
 `llama_factory.json` holds two turns as LLaMA-Factory 0.9.5 writes them with its templates of these names.
 `labels.tsv` is the outcome of each conversation with each template: fastsft's labels, compared with
@@ -9,6 +9,7 @@ transformers token by token.
 
 from __future__ import annotations
 
+import json
 import re
 import tarfile
 import zipfile
@@ -17,7 +18,9 @@ from typing import Any
 
 from recording import Recorder, each_file, write_json
 
-FETCH = "pip download --no-deps --no-binary llama-cpp-python trl==1.16.0 llama-cpp-python==0.3.36"
+FETCH = (
+    "pip download --no-deps --no-binary llama-cpp-python trl==1.16.0 axolotl==0.19.0 llama-cpp-python==0.3.36"
+)
 # Name here: name in TRL's trl/chat_templates.
 TRL = {
     "cohere2": "cohere2",
@@ -64,6 +67,10 @@ LLAMA_CPP = {
     "solar-open": "upstage-Solar-Open-100B",
     "step-3.5": "StepFun3.5-Flash",
 }
+# Name here: name in axolotl's axolotl/utils/chat_templates/templates.
+AXOLOTL = {"mistral-small-3": "mistral_v7_tekken", "mistral-v0.3": "mistral_v2v3"}
+# Name here: name in llama.cpp's tests/test-chat-template.cpp.
+LLAMA_CPP_TESTS = {"phi-4": "phi-4"}
 GENERATION = re.compile(rb"{%-?\s*generation\b")
 FACTORY_NAMES = ("qwen", "gemma", "mistral", "phi", "zephyr", "alpaca", "vicuna", "chatml")
 TURNS = ("Hi", "Ho", "He", "Ha")
@@ -95,13 +102,34 @@ def write_published(path: Path) -> None:
     with zipfile.ZipFile(package_file("trl-1.16.0-*.whl")) as wheel:
         for name, theirs in TRL.items():
             texts[name] = wheel.read(f"trl/chat_templates/{theirs}.jinja")
+    with zipfile.ZipFile(package_file("axolotl-0.19.0-*.whl")) as wheel:
+        for name, theirs in AXOLOTL.items():
+            texts[name] = wheel.read(f"axolotl/utils/chat_templates/templates/{theirs}.jinja")
     with tarfile.open(package_file("llama_cpp_python-0.3.36.tar.gz")) as source:
-        members = {Path(each.name).name: each for each in source if "/models/templates/" in each.name}
+        folders = ("/models/templates/", "/llama.cpp/tests/")
+        members = {
+            Path(each.name).name: each for each in source if any(part in each.name for part in folders)
+        }
         for name, theirs in LLAMA_CPP.items():
-            file = source.extractfile(members[f"{theirs}.jinja"])
-            assert file is not None
-            texts[name] = file.read()
+            texts[name] = extracted(source, members[f"{theirs}.jinja"])
+        tests = extracted(source, members["test-chat-template.cpp"]).decode()
+        for name, theirs in LLAMA_CPP_TESTS.items():
+            texts[name] = template_of_test(tests, theirs).encode()
     write_templates(path, texts)
+
+
+def extracted(source: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = source.extractfile(member)
+    assert file is not None
+    return file.read()
+
+
+def template_of_test(tests: str, name: str) -> str:
+    """Return the template of the test case `name`; its C++ literal is a JSON text, too."""
+    found = re.search(rf'/\* \.name= \*/ "{re.escape(name)}",\n\s*/\* \.template_str= \*/ (".*"),\n', tests)
+    assert found is not None, name
+    text: str = json.loads(found[1])
+    return text
 
 
 def write_templates(path: Path, texts: dict[str, bytes]) -> None:
