@@ -97,6 +97,10 @@ void ChunkParser::parse_line(const RecordChunk& chunk, const RecordSlice& slice,
     record.read_fault =
         fault.kind() == JsonFault::Kind::kUtf8 ? ReadError::kInvalidUtf8 : ReadError::kNotJson;
     record.read_reason = fault.what();
+    const auto at = static_cast<size_t>(fault.byte() - first_byte);
+    if (at > 0 && at < line.size() && line[at] == '{' && line[at - 1] == '}') {
+      record.read_reason += ", got a second record: put a line break between the two";
+    }
   }
 }
 

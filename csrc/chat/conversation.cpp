@@ -12,6 +12,14 @@ std::string explain_kind(const Message& message) {
                 "; expected an object as {\"role\": ..., \"content\": ...}", way_out);
 }
 
+std::string explain_list(const Conversation& record) {
+  const char* way_out = record.messages_kind == ValueKind::kString
+                            ? "; write the list itself, not its JSON as a text"
+                            : "";
+  return concat("\"", list_name(record), "\" is ", describe(record.messages_kind),
+                "; expected a list of messages", way_out);
+}
+
 const RecordNotes& notes_of(const Conversation& record) {
   static const RecordNotes none;
   return record.notes ? *record.notes : none;

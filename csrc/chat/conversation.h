@@ -66,8 +66,9 @@ enum class MessageNames { kFromValue, kRoleContent, kEither };
 // A record's rare properties.
 struct RecordNotes {
   std::string column;  // name of the message list (kColumn)
-  std::string hint;    // if there is no message list: a description of the fields that exist
-  std::string tools;   // JSON of "tools", for the model's own chat template
+  // Describes the fields that exist if there is no message list, or if a message has no role.
+  std::string hint;
+  std::string tools;  // JSON of "tools", for the model's own chat template
   // JSON object of "chat_template_kwargs" and "enable_thinking", for the same template
   std::string variables;
   // For a record's piece (record_pieces.h): which part it has, and which part is in no piece.
@@ -105,6 +106,9 @@ struct Conversation {
   int64_t line = 0;
   int64_t byte = 0;
 };
+
+// Returns an explanation why the record's message list is not a list.
+std::string explain_list(const Conversation& record);
 
 // Returns the record's notes, or empty notes if there are none.
 const RecordNotes& notes_of(const Conversation& record);

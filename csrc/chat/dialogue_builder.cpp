@@ -90,9 +90,7 @@ bool DialogueBuilder::accept_record(Work& work) const {
     return work.exclude(Issue::kNoConversations, concat("no ", names, notes_of(record).hint));
   }
   if (record.messages_kind != ValueKind::kArray) {
-    return work.exclude(Issue::kNoConversations,
-                        concat("\"", list_name(record), "\" is ", describe(record.messages_kind),
-                               "; expected a list of messages"));
+    return work.exclude(Issue::kNoConversations, explain_list(record));
   }
   if (record.messages_empty) return work.exclude(Issue::kEmptyConversation, "empty conversation");
   return true;
@@ -210,7 +208,8 @@ bool DialogueBuilder::accept_message(Work& work, size_t index) const {
   const bool calls = is_call(message);
   if (calls) role = Role::kAssistant;
   if (message.from.kind == ValueKind::kMissing) {
-    return work.stop(Issue::kBadMessage, index, unknown_role(message));
+    return work.stop(Issue::kBadMessage, index,
+                     concat(unknown_role(message), notes_of(work.conversation).hint));
   }
   if (!role) return work.stop(Issue::kUnknownRole, index, unknown_role(message));
   if (role == Role::kTool && !place_.for_tools) {

@@ -36,7 +36,13 @@ std::optional<RecordError> check_record(const Conversation& conversation) {
                  concat("record is not an object: expected {\"conversations\": [...]}, got ",
                         describe(conversation.kind)));
   }
-  if (conversation.is_fastchats && conversation.shape == RecordShape::kMessages) {
+  const bool has_other_list =
+      conversation.is_fastchats && conversation.shape == RecordShape::kMessages;
+  if (has_other_list && !notes_of(conversation).hint.empty()) {
+    return fault(Issue::kBadMessage, kKeyError, -1,
+                 concat("a message has no \"from\" and no \"role\"", notes_of(conversation).hint));
+  }
+  if (has_other_list) {
     return fault(Issue::kNoConversations, kKeyError, -1,
                  "no \"conversations\"; a file of both is read with --mask_policy spans");
   }
@@ -53,8 +59,7 @@ std::optional<RecordError> check_record(const Conversation& conversation) {
     return fault(Issue::kEmptyConversation, kIndexError, -1, "empty conversation");
   if (kind != ValueKind::kArray) {
     return fault(Issue::kNoConversations, kind == ValueKind::kObject ? kKeyError : kTypeError, -1,
-                 concat("\"", list_name(conversation), "\" is ", describe(kind),
-                        "; expected a list of messages"));
+                 explain_list(conversation));
   }
   return std::nullopt;
 }
@@ -79,7 +84,8 @@ std::string unknown_role(const std::string& role) {
 
 // Finds the role's index (0 for user, 1 for assistant) or returns an error.
 std::optional<RecordError> find_role(const FastchatRoles& roles, MessageNames names,
-                                     const Message& message, int64_t index, int& role) {
+                                     const std::string& hint, const Message& message, int64_t index,
+                                     int& role) {
   using enum PythonError;
   if (message.kind != ValueKind::kObject) {
     return fault(Issue::kBadMessage, kTypeError, index,
@@ -90,7 +96,8 @@ std::optional<RecordError> find_role(const FastchatRoles& roles, MessageNames na
   const bool wants_from = names == MessageNames::kFromValue;
   if (from.kind == ValueKind::kMissing || !is_named_as(names, message.named_role)) {
     return fault(Issue::kBadMessage, kKeyError, index,
-                 concat("message has no \"", wants_from ? "from" : "role", "\""));
+                 concat("message has no \"", wants_from ? "from" : "role", "\"",
+                        from.kind == ValueKind::kMissing ? hint : ""));
   }
   if (!from.is_text()) {
     const bool hashable = from.kind != ValueKind::kArray && from.kind != ValueKind::kObject;
@@ -116,7 +123,10 @@ std::optional<RecordError> check_order(const FastchatRoles& roles, const Convers
   for (size_t i = first; i < messages.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     int role = 0;
-    if (auto found = find_role(roles, conversation.names, messages[i], index, role)) return found;
+    if (auto found = find_role(roles, conversation.names, notes_of(conversation).hint, messages[i],
+                               index, role)) {
+      return found;
+    }
     if (role != static_cast<int>((i - first) % 2)) {
       const char* name = role == 0 ? "human" : "gpt";
       return fault(
@@ -140,7 +150,9 @@ std::optional<RecordError> check_conversation(const Conversation& conversation,
   if (auto found = check_record(conversation)) return found;
   int first_role = 0;
   const Message& head = conversation.messages.front();
-  if (auto found = find_role(roles, conversation.names, head, 0, first_role)) return found;
+  if (auto found =
+          find_role(roles, conversation.names, notes_of(conversation).hint, head, 0, first_role))
+    return found;
   turns.skipped_first = first_role != 0;
   const size_t first = turns.skipped_first ? 1 : 0;
   if (auto found = check_order(roles, conversation, first)) return found;

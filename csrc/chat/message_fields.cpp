@@ -1,6 +1,7 @@
 #include "chat/message_fields.h"
 
 #include "chat/call_text.h"
+#include "chat/issue.h"
 #include "chat/template_fields.h"
 #include "core/error.h"
 
@@ -31,6 +32,18 @@ bool read_part(JsonScanner& scanner, std::string& type, std::string& text, MarkR
     }
   }
   return has_text && type == "text";
+}
+
+// Returns the names of the first few fields of the scanner's next value, an object.
+std::string list_fields(JsonScanner scanner) {
+  constexpr int kMost = 6;
+  std::string names, key;
+  scanner.enter_object();
+  for (int count = 0; count < kMost && scanner.next_key(key); ++count) {
+    names += concat(names.empty() ? "" : ", ", printable(key));
+    scanner.skip();
+  }
+  return names;
 }
 
 }  // namespace
@@ -74,7 +87,16 @@ void MessageReader::read_list(JsonScanner& scanner, Conversation& record) {
     return;
   }
   scanner.enter_array();
-  while (scanner.next_item()) read_message(scanner, record.messages.emplace_back());
+  while (scanner.next_item()) {
+    const JsonScanner start = scanner;
+    Message& message = record.messages.emplace_back();
+    read_message(scanner, message);
+    const bool lacks_role =
+        message.kind == ValueKind::kObject && message.from.kind == ValueKind::kMissing;
+    if (!lacks_role || !notes_of(record).hint.empty()) continue;
+    own_notes(record).hint =
+        concat("; expected {\"role\": ..., \"content\": ...}, its fields are ", list_fields(start));
+  }
   record.messages_empty = record.messages.empty();
 }
 
@@ -219,7 +241,11 @@ void MessageListReader::finish(Conversation& record) {
   record.is_fastchats = column_.empty() && names_ == MessageNames::kFromValue;
   if (column_.empty()) return;
   record.shape = RecordShape::kColumn;
-  record.notes = notes_;
+  if (record.notes == nullptr) {
+    record.notes = notes_;
+  } else {
+    own_notes(record).column = column_;
+  }
 }
 
 bool has_standard_list(const RecordSketch& record) {

@@ -137,9 +137,14 @@ void RecordParser::explain_missing(JsonScanner& record_start, Conversation& reco
   const auto other = match_format(sketch, kAutoFormat);
   if (other && *other != choice_ && !lacks_reply(sketch)) {
     record.read_fault = ReadError::kOtherFormat;
-    record.read_reason = concat(
-        "expected ", choice_.describe(), " as in the rest of its file, got ", other->describe(),
-        "; divide the file by format, or name its format: --data_format ", choice_.name);
+    const std::string expected = concat("expected ", choice_.describe());
+    record.read_reason =
+        is_named_ ? concat(expected, ", which --data_format names, got ", other->describe(),
+                           "; name that one, --data_format ", other->name,
+                           ", or leave the flag out: each file's format is found")
+                  : concat(expected, " as in the rest of its file, got ", other->describe(),
+                           "; divide the file by format, or name its format: --data_format ",
+                           choice_.name);
     return;
   }
   if (record.messages_kind != ValueKind::kMissing || sketch.fields.empty()) return;

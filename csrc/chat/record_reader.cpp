@@ -126,7 +126,10 @@ void RecordReader::refuse_start(size_t at) const {
     try {
       return JsonScanner(text.substr(at), byte_ + static_cast<int64_t>(at)).peek();
     } catch (const JsonFault& fault) {
-      throw_invalid(where_, ": ", fault.what(), place);
+      const bool is_comment =
+          text.substr(at).starts_with("//") || text.substr(at).starts_with("/*") || text[at] == '#';
+      throw_invalid(where_, ": ", fault.what(), place,
+                    is_comment ? "; JSON has no comments: take them out" : "");
     }
   }();
   throw_invalid(where_, ": expected an array of records or one record per line, got ",

@@ -193,3 +193,8 @@ def test_nothing_is_overwritten(models, tmp_path: Path, capsys) -> None:
     assert convert(tmp_path / "none", tmp_path / "made") == 1
     assert convert(models["untied"], tmp_path / "made", "--max_shard_size", "5 bananas") == 1
     assert not (tmp_path / "made").exists()
+
+
+def test_a_size_without_unit_is_told(models, tmp_path: Path, capsys) -> None:
+    assert convert(models["untied"], tmp_path / "made", "--max_shard_size", "10") == 0
+    assert "--max_shard_size 10 is 10 bytes: nearly every tensor gets a file" in capsys.readouterr().out

@@ -87,6 +87,8 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "convert of an unknown flag": ("convert model made --out x", 2, "known: -h, --help, --dtype"),
     "export of an empty directory": ("export ollama empty", 1, "hf download NAME --local-dir empty"),
     "a flag without a command": ("--seed 1", 2, "expected a command, got --seed; such as fastsft train"),
+    "import of data": ("import data.json", 2, "data files need no import: --data_path names them"),
+    "recipes of a family": ("recipes llama", 1, "there are llama-3.1-8b-full, llama-3.1-8b-lora"),
     "demo onto something": ("demo --output_dir model", 2, "model"),
     "demo of no family": ("demo --model_type gpt2", 2, "got 'gpt2'"),
 }  # fmt: skip
@@ -193,6 +195,21 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     ),
     "batch of nothing": ({"per_device_train_batch_size": 0}, 1, "at least 1"),
     "shards of no size": ({"max_shard_size": "big"}, 1, "expected a size like"),
+    "another format than named": ({"data_format": "alpaca"}, 1, "name that one, --data_format sharegpt"),
+    "records without line breaks": ({"data_path": "glued.jsonl"}, 1, "put a line break between the two"),
+    "a list as a text": ({"data_path": "text.json"}, 1, "write the list itself, not its JSON as a text"),
+    "a config with a comma too many": ({"config": "flags.json"}, 1, "(char 11); correct it there"),
+    "fields of other names": ({"data_path": "capitals.json"}, 1, "its fields are Role, Content"),
+    "a comma in a cell": ({"data_path": "comma.csv"}, 1, "put a cell with a comma, a quote or"),
+    "JSON with a comment": ({"data_path": "comment.json"}, 1, "JSON has no comments: take them out"),
+    "Parquet by name alone": ({"data_path": "table.parquet"}, 1, "expected Parquet, as its name says"),
+    "a hub name without owner": ({"model_name_or_path": "Qwen3-8B"}, 1, "the form owner/Qwen3-8B"),
+    "a hub name with a slash": ({"model_name_or_path": "a/b/"}, 1, "without the / at the end"),
+    "heads of no number": ({"model_name_or_path": "heads"}, 1, "heads/config.json: 5 attention heads"),
+    "modules of no name": (
+        {"lora": True, "lora_modules_to_save": "lm_hed"}, 1, "with parameters end with embed_tokens, q_proj",
+    ),
+    "a colon in the role map": ({"role_map": "bot:assistant"}, 1, "such as bot=assistant"),
     "template of no name": ({"mask_policy": "spans", "template": "vicunna"}, 1, "vicunna"),
 }  # fmt: skip
 
@@ -212,6 +229,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
     (folder / "huge" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(9))
     (folder / "deep" / "config.json").write_bytes(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
+    shutil.copytree(MODEL, folder / "heads")
+    config = json.loads((MODEL / "config.json").read_text())
+    (folder / "heads" / "config.json").write_text(json.dumps({**config, "num_attention_heads": 5}))
     (folder / "none.json").write_text("[]")
     (folder / "b.yaml").write_text("lr: 1\n")
     (folder / "link").symlink_to("gone")
@@ -223,10 +243,17 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     for name, content in {
         "page": "<!DOCTYPE html><html>", "python": "[{'conversations': []}]", "cut": text[: len(text) // 2],
         "splits": json.dumps({"train": json.loads(text), "test": []}),
+        "text": json.dumps([{"conversations": json.dumps(json.loads(text)[0]["conversations"])}]),
+        "comment": f"// chats\n{text}",
+        "capitals": '[{"messages": [{"Role": "user", "Content": "a"}]}]',
     }.items():  # fmt: skip
         (folder / f"{name}.json").write_text(content, "utf-8")
     for name, records in HOPELESS.items():
         (folder / f"{name}.json").write_text(json.dumps(records))
+    (folder / "comma.csv").write_text("instruction,output\na,b,c\n")
+    (folder / "flags.json").write_text('{"seed": 1,}')
+    (folder / "glued.jsonl").write_text('{"conversations": []}{"conversations": []}')
+    (folder / "table.parquet").write_text("none")
     record = [{"id": "1", "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "x"}]}]
     (folder / "latin.json").write_bytes(json.dumps(record).encode().replace(b"?", b"\xe9"))
     orders = [(line.split(), folder) for line, _, _ in OF_COMMANDS.values()]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastsft import _C
 from fastsft.arguments.parsing.wrong_values import dtype_name
+from fastsft.arguments.resolve.notices import small_files
 from fastsft.arguments.values import parse_size
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.places import model_place
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, OSError, _C.FileError) as error:
         print_error("convert", error)
         return 1
+    for notice in small_files(args.max_shard_size):
+        print_line(visible(notice))
     for name in made.left_out:
         print_line(visible(f"left out: {name}, which the model does not need"))
     _print_written(made)

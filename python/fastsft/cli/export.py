@@ -115,7 +115,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--outtype",
         choices=list(OUTTYPES.values()),
-        help="gguf: of the matrices; default: as they are stored",
+        help="gguf: of the matrices; default: as they are stored; llama-quantize makes smaller ones",
     )
     add_trust(parser)
     args = parser.parse_args(arguments)

@@ -11,7 +11,7 @@ from fastsft import _C
 from fastsft.arguments.parsing.options import DATA_NAMES, MODEL_NAMES, parse_bool
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.config_flags import add_config, use_config
-from fastsft.cli.inspect_against import add_against_arguments, check_against, compared, show
+from fastsft.cli.inspect_against import add_against_arguments, check_against, compared, no_such_record, show
 from fastsft.cli.places import with_flags
 from fastsft.data.chat.labelling import LEARNED, LabelSettings, parse_role_map
 from fastsft.inspection.against.comparison_page import comparison_page
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         print_error("inspect", error)
         return 1
     if args.record is not None and not inspection.records:
-        print_error("inspect", f"no record of {args.data} has the id or number {args.record}")
+        print_error("inspect", no_such_record(args.data, args.record))
         return 2
     colour, width = has_colour(sys.stdout, args.color), terminal_width(sys.stdout)
     print_line(inspection_text(inspection, colour=colour, tokens=args.tokens, width=width))

@@ -18,6 +18,14 @@ from fastsft.inspection.inspect import InspectionSetup, prepare
 from fastsft.runtime.terminal import has_colour, terminal_width
 
 
+def no_such_record(data: str, record: str) -> str:
+    """Return the message for a --record that the data do not have."""
+    return (
+        f"no record of {data} has the id or number {record}; numbers begin with 0, and without --record some "
+        "records are shown with theirs"
+    )
+
+
 def add_against_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --against and the flags that belong to it."""
     parser.add_argument(
@@ -93,7 +101,7 @@ def compared(
     others = settings_of(args.against_setting)
     name, survey = read(setup)
     if args.record is not None and not survey.chosen:
-        raise ValueError(f"no record of {args.data} has the id or number {args.record}")
+        raise ValueError(no_such_record(args.data, args.record))
     if args.against != OURS:
         python = args.against_python or sys.executable
         return compare(setup, name, survey, Against(args.against, others, python, args.against_seconds))

@@ -52,8 +52,9 @@ def write_recipe(name: str, file: str | None = None) -> Path:
     name = name.lower().removesuffix(".yaml")
     if name not in names():
         near = difflib.get_close_matches(name, names(), 1, cutoff=0.5)
-        hint = f"the nearest is {near[0]}; " if near else ""
-        raise ValueError(f'no recipe "{name}": {hint}fastsft recipes lists them')
+        like = [known for known in names() if name in known]
+        hint = f"there are {', '.join(like)}; " if like else f"the nearest is {near[0]}; " if near else ""
+        raise ValueError(f'no recipe "{name}"; {hint}fastsft recipes lists them')
     path = expanded(file or f"{name}.yaml")
     if path.suffix not in (".yaml", ".yml"):
         raise ValueError(f"expected a .yaml or .yml file, which --config reads, got {path}")

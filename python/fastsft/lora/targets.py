@@ -295,7 +295,11 @@ def _whole_modules(
                 "copy that no longer is); leave it out, or untie the model first"
             )
     if endings and not matched:
-        raise ValueError(f"LoRA: modules_to_save {_listed(endings)} match no module of the model")
+        every = dict.fromkeys(module.name.rpartition(".")[2] for module in modules if module.parameters)
+        raise ValueError(
+            f"LoRA: modules_to_save {_listed(endings)} match no module of the model; those with parameters "
+            f"end with {', '.join(every)}"
+        )
     return {module.name for module in matched}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.engine_flags import state_options, warn_of_other_layer_class
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     import torch
 
     from fastsft import _C
+
+
+_T = TypeVar("_T")
 
 
 class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
@@ -248,7 +251,15 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         """
         from fastsft import _C
 
-        return list(_C.parameter_shapes(json.dumps(self.engine_config())))
+        return list(self._of_config(_C.parameter_shapes))
+
+    def _of_config(self, function: Callable[[str], _T]) -> _T:
+        """Return what the core makes of the configuration. ValueError, with its file, if it is wrong."""
+        try:
+            return function(json.dumps(self.engine_config()))
+        except ValueError as error:
+            way = "" if ";" in str(error) else "; correct it, or copy or download it again"
+            raise ValueError(f"{self.source_directory}/{error}{way}") from None
 
     def unit_layouts(self) -> Sequence[UnitLayout]:
         """Return the layout of each unit: name, digest or None, size, and tensors (name, shape, first
@@ -256,7 +267,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         """
         from fastsft import _C
 
-        return list(_C.unit_layouts(json.dumps(self.engine_config())))
+        return list(self._of_config(_C.unit_layouts))
 
     def vocab_size(self) -> int:
         """Return the embedding's row count."""
@@ -280,7 +291,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         """Return the row length above which rotary frequencies depend on the batch; None without a limit."""
         from fastsft import _C
 
-        return _C.rotary_frequencies(json.dumps(self.engine_config()))[2] or None
+        return self._of_config(_C.rotary_frequencies)[2] or None
 
     def check_rows(
         self, dataset: _C.TokenDataset, numbers: list[int] | None = None, *, training: bool = True
@@ -299,7 +310,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         """Return a conversation's operation count as two coefficients: linear and quadratic in its tokens."""
         from fastsft import _C
 
-        return _C.conversation_cost(json.dumps(self.engine_config()))
+        return self._of_config(_C.conversation_cost)
 
     def _engine_options(self, args: TrainingArguments, groups: Groups, recompute: str) -> dict[str, Any]:
         engine = {

@@ -33,6 +33,9 @@ def local_directory(name: str, flag: str = _FLAG) -> Path | None:
             raise ValueError(_hint_at_name(name.removeprefix(address).strip("/"), flag, name))
     if os.path.lexists(path):
         raise ValueError(f"{flag}: expected a model directory, got {_kind(path, name)}")
+    if name.endswith("/") and may_be_hub_name(name.rstrip("/")):
+        way = f"; a hub model is written without the / at the end, {name.rstrip('/')}"
+        raise ValueError(f"{flag}: {name} is not a directory{_near(path) or way}")
     if not may_be_hub_name(name):
         raise ValueError(f"{flag}: {name} is not a directory{_near(path) or ': nothing is there'}")
     return None
@@ -71,6 +74,15 @@ def _hint_at_name(path: str, flag: str, given: str) -> str:
     return f"{flag}: expected a hub model by its name, got {given}; write {'/'.join(path.split('/')[:2])}"
 
 
+def _hint_at_owner(name: str, flag: str) -> str:
+    is_of_user = flag.startswith("--")
+    return (
+        ""
+        if "/" in name or not is_of_user
+        else f"; is its owner missing? Most names are of the form owner/{name}"
+    )
+
+
 def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str = _FLAG) -> Path:
     """Return the folder of a hub model in the cache, after downloading missing `files`.
 
@@ -86,7 +98,7 @@ def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str =
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         raise ValueError(
             f"{flag} {name}: no such directory ({Path(name).absolute()}{_near(Path(name))}), and not "
-            f"found on the hub: {hub_reason(error, 'model')}{of_default(name)}"
+            f"found on the hub: {hub_reason(error, 'model')}{of_default(name)}{_hint_at_owner(name, flag)}"
         ) from error
     except Exception as error:  # also errors of httpx and of hf_xet, which share no base class
         if not isinstance(error, OSError | RuntimeError) and not is_unreachable(error):

@@ -169,6 +169,9 @@ def read_text(
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+_AGAIN = "; copy or download it again"
+
+
 def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: bool = False) -> Any:
     """Read the value of a JSON file. of_user: see `read_text`.
 
@@ -182,7 +185,7 @@ def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: 
         raise ValueError(f"{path}: expected a JSON object, this is nested too deep") from None
     except ValueError as error:
         reason = f"not JSON: {error}" if text.strip() else "the file is empty"
-        way = "" if of_user else "; copy or download it again"
+        way = "; correct it there" if of_user and text.strip() else "" if of_user else _AGAIN
         raise ValueError(f"{path}: expected a JSON object: {reason}{way}") from None
     if "\\ud" in text.lower():
         _check_texts(content, str(path))

@@ -176,7 +176,8 @@ class CsvLines:
                     yield {name: read(cell) for (name, read), cell in zip(columns, row, strict=True) if name}
                 elif row:  # an empty line is skipped
                     got = f"expected {len(header)} fields, as the header has, got {len(row)}"
-                    raise ValueError(f"{self._name}: line {line}: {got}")
+                    way = "put a cell with a comma, a quote or a line break into quotes"
+                    raise ValueError(f"{self._name}: line {line}: {got}; {way}")
                 line, self._row_length = rows.line_num + 1, 0
         except _LongRowError:
             raise ValueError(

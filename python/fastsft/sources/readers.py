@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fastsft.runtime.regular_files import check_no_pointer, open_descriptor, open_regular
@@ -156,10 +157,22 @@ def open_input(
     from fastsft import _C
 
     limit = min(max_record_bytes, (1 << 32) - 1)
-    if not file.is_stream and not _is_converted(file.path, _first_bytes(file.path)):
+    start = b"" if file.is_stream else _first_bytes(file.path)
+    _check_name(file, start)
+    if not file.is_stream and not _is_converted(file.path, start):
         return _C.DataInput(file.path, file.path, file.weight, limit, data_format)
     read = open_reader(file, watch, limit)
     return _C.DataInput(_name(file), read, file.weight, limit, data_format)
+
+
+def _check_name(file: DataFile, start: bytes) -> None:
+    """Raise ValueError for a file that is a table by its name alone. start: its first four bytes, or b""."""
+    kind = Path(file.path).suffix
+    if kind in (".parquet", ".arrow") and start and not is_table(start):
+        raise ValueError(
+            f"{_name(file)}: expected {kind[1:].title()}, as its name says, got {start!r} at its start; copy "
+            "or download it again, or give it the name of what it is"
+        )
 
 
 def open_reader(
@@ -172,6 +185,7 @@ def open_reader(
     """
     raw: BinaryIO = sys.stdin.buffer if file.path == _STANDARD_INPUT else open_data(file.path)
     start = raw.peek(4)[:4] if isinstance(raw, io.BufferedReader) else b""
+    _check_name(file, start)
     stream: Stream = raw
     if is_table(start):
         _check_installed("pyarrow", file, "Parquet" if start == b"PAR1" else "Arrow")

@@ -210,8 +210,11 @@ def read_chat_template(directory: str | Path, name: str | None = None) -> str | 
         return read_text(next_to_it, what="a chat template")
     texts = _templates_of_config(folder)
     if name is not None and requested not in texts:
-        names = ", ".join(map(str, texts)) or "no chat template"
-        raise ValueError(f"--chat_template_name: got {name!r}; the model has {names}")
+        one = "one chat template, without a name: leave the flag out"
+        without = one if _template_file(folder, "default") else "no chat template: name one with --template"
+        raise ValueError(
+            f"--chat_template_name: got {name!r}; the model has {', '.join(map(str, texts)) or without}"
+        )
     return texts.get(requested)
 
 

@@ -14,6 +14,7 @@ from fastsft.arguments.parsing.flag_file import load_yaml, place_in_yaml
 from fastsft.runtime.regular_files import read_json, read_text
 
 _ENDINGS = (".yaml", ".yml", ".json")
+_KINDS = {list: "a list", str: "a text", dict: "no keys", type(None): "an empty file"}
 
 
 class Source(NamedTuple):
@@ -69,5 +70,8 @@ def _read_values(path: Path) -> dict[str, object]:
         except (yaml.YAMLError, RecursionError) as error:
             raise ValueError(f"{path} is not YAML: {error}") from None
     if not isinstance(content, Mapping) or not content:
-        raise ValueError(f"{path}: expected keys with values, got {type(content).__name__}")
+        raise ValueError(
+            f"{path}: expected a configuration, keys with values, got "
+            f"{_KINDS.get(type(content), 'a number')}; data files need no import: --data_path names them"
+        )
     return {str(key): value for key, value in content.items()}

@@ -180,13 +180,18 @@ def _check_length(args: ArgumentFields) -> Iterator[str]:
         )
 
 
-def _check_files(args: ArgumentFields) -> Iterator[str]:
-    size = parse_size(args.max_shard_size)
+def small_files(max_shard_size: str) -> Iterator[str]:
+    """Yield a notice if the files are so small that a unit may be missing. ValueError if it is no size."""
+    size = parse_size(max_shard_size)
     if size < _SMALLEST_FILE:
         yield (
-            f"--max_shard_size {args.max_shard_size} is {size:,} bytes: nearly every tensor gets a file of "
-            "its own; 5GB and 500MB have their unit"
+            f"--max_shard_size {max_shard_size} is {size:,} bytes: nearly every tensor gets a file of its "
+            "own; 5GB and 500MB have their unit"
         )
+
+
+def _check_files(args: ArgumentFields) -> Iterator[str]:
+    yield from small_files(args.max_shard_size)
     if args.save_total_limit is not None and args.save_total_limit < 1 and args.save_strategy != "no":
         yield (
             f"--save_total_limit {args.save_total_limit} keeps every checkpoint, as in transformers; 1 keeps "

@@ -97,7 +97,7 @@ def parse_role_map(text: str | None) -> dict[str, str]:
     for item in (text or "").split(",") if text else []:
         name, _, role = (part.strip() for part in item.partition("="))
         if not name or not role:
-            raise ValueError(f"--role_map: expected name=role,..., got {text!r}")
+            raise ValueError(f"--role_map: expected name=role,..., such as bot=assistant, got {text!r}")
         roles[name] = role
     return roles
 
