@@ -239,7 +239,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("chaos"):
                 item.add_marker(pytest.mark.timeout(0))
     waiting = [name for name in ("chaos", "thorough") if name not in expression]
-    late = [item for item in items if any(item.get_closest_marker(name) for name in waiting)]
+    kept: list[pytest.Item] = []
+    late: list[pytest.Item] = []
+    for item in items:
+        (late if any(item.get_closest_marker(name) for name in waiting) else kept).append(item)
     if late:
         config.hook.pytest_deselected(items=late)
-        items[:] = [item for item in items if item not in late]
+        items[:] = kept
