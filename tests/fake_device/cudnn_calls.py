@@ -1,10 +1,10 @@
 """Compute attention with cuDNN on the fake device, and compare with the formula in float64.
 
-usage: python cudnn_calls.py CASES [OFFSET]
+usage: python cudnn_calls.py CASES
 
-CASES: a JSON list of {"heads": [queries, keys, size], "lengths": [...], "window": 0, "dtype": "bfloat16"}.
-OFFSET: added to the second conversation's length in cuDNN's lists. Prints a JSON list of the relative errors
-of out, log-sum-exp and gradient, in two calls with other values in the scratch memory; null for NaN.
+CASES: a JSON list of {"heads": [queries, keys, size], "lengths": [...], "window": 0, "dtype": "bfloat16",
+"offset": added to the second conversation's length in cuDNN's lists}. Prints a JSON list of the relative
+errors of out, log-sum-exp and gradient, in two calls with other values in the scratch memory; null for NaN.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def lse_of(q: torch.Tensor, k: torch.Tensor, cu: list[int], window: int) -> torc
     return torch.cat(parts)
 
 
-def computed(case: dict[str, Any], qkv: torch.Tensor, grad_out: torch.Tensor, offset: int) -> Result:
+def computed(case: dict[str, Any], qkv: torch.Tensor, grad_out: torch.Tensor) -> Result:
     heads, keys, dim = case["heads"]
     lengths, tokens = case["lengths"], len(qkv)
     ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(DEVICE)
     lists, shapes = cudnn_inputs(Heads(heads, keys, dim), lengths, DEVICE)
-    lists[1] += offset
+    lists[1] += case["offset"]
     on_device, grad_out = qkv.to(DEVICE), grad_out.to(DEVICE)
     out, grad = torch.full_like(grad_out, torch.nan), torch.full_like(on_device, torch.nan)
     lse = torch.full((heads, tokens), torch.nan, device=DEVICE)
@@ -69,7 +69,7 @@ def error(ours: torch.Tensor, exact: torch.Tensor) -> float | None:
 
 
 def main() -> None:
-    cases, offset = json.loads(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    cases = json.loads(sys.argv[1])
     torch.manual_seed(0)
     found = []
     for case in cases:
@@ -78,7 +78,7 @@ def main() -> None:
         grad_out = torch.randn(tokens, heads * dim).to(qkv.dtype)
         exact = expected_of(case, qkv, grad_out)
         for _ in range(2):
-            ours = computed(case, qkv, grad_out, offset)
+            ours = computed(case, qkv, grad_out)
             found.append([error(a, b) for a, b in zip(ours, exact, strict=True)])
     print(json.dumps(found))
 

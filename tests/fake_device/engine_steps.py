@@ -2,8 +2,8 @@
 
 usage: RANK=... WORLD_SIZE=... python engine_steps.py cpu|cuda FOLDER CASES
 
-FOLDER: for the models and the ranks' rendezvous. CASES: a JSON object of {name: {"family": a key of
-tiny_models.CONFIGS, "node_size": 0 for one node, "options": of the engine, "cudnn": True for its attention}}.
+FOLDER: for the ranks' rendezvous. CASES: a JSON object of {name: {"model": a folder, "node_size": 0 for one
+node, "options": of the engine, "cudnn": True for its attention}}.
 Prints a JSON object with the losses and gradient norms of each case's steps, and the sum of all its weights.
 """
 
@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from rank_program import groups
-from tiny_models import conversations, make_engine, write_model
+from tiny_models import conversations, make_engine
 
 STEPS = 2
 RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -65,17 +65,12 @@ def options_of(case: dict[str, Any], device: str) -> dict[str, Any]:
     return options | groups(RANK, WORLD_SIZE, case.get("node_size", 0)) if WORLD_SIZE > 1 else options
 
 
-def model_of(case: dict[str, Any], folder: Path) -> Path:
-    model = folder / f"{case['family']}.{RANK}"
-    return model if model.exists() else write_model(model, case["family"])
-
-
 def main() -> None:
     kind, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     device = begin_rank(kind, folder)
     done = {}
     for name, case in cases.items():
-        engine = make_engine(model_of(case, folder), **options_of(case, device))
+        engine = make_engine(Path(case["model"]), **options_of(case, device))
         if case.get("cudnn"):  # which computes nothing that must be deterministic
             torch.use_deterministic_algorithms(False)
             engine.use_cudnn(True)

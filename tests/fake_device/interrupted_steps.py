@@ -2,7 +2,8 @@
 
 usage: RANK=... WORLD_SIZE=... python interrupted_steps.py cuda FOLDER CASES [EVERY]
 
-FOLDER, CASES: as for engine_steps.py. EVERY: of a step's collectives each EVERYth fails in turn; default: 5.
+FOLDER, CASES: as for engine_steps.py; FOLDER also gets a broken model. EVERY: of a step's collectives each
+EVERYth fails in turn; default: 5.
 Prints a JSON object with what each case's engines returned.
 """
 
@@ -24,31 +25,31 @@ from fake_device.engine_steps import (
     WORLD_SIZE,
     begin_rank,
     begin_step,
-    model_of,
     options_of,
     results_of,
 )
 from fastsft import _C
 from tiny_models import make_engine
 
+LARGEST_OF_SMALL = 1 << 20
 DEVICE = ctypes.CDLL(f"{os.environ['FAKE_DEVICE']}/libfake_device.so")
 
 
-def play(model: Path, options: dict[str, Any], every: int) -> dict[str, Any]:
+def play(model: Path, options: dict[str, Any], every: int, folder: Path) -> dict[str, Any]:
     """Train whole steps, then steps that are broken off, then a whole one; return all results."""
     played = {"whole": results_of(make_engine(model, **options))}
     begin_step(make_engine(model, **options))  # nobody takes the result
     take_free_memory()
     if WORLD_SIZE > 1:
-        played["refused model"] = refused_model(model, options)
+        played["refused model"] = refused_model(model, options, folder)
         take_free_memory()
     return {**played, "broken off": broken_off(model, options, every)}
 
 
-def refused_model(model: Path, options: dict[str, Any]) -> str:
+def refused_model(model: Path, options: dict[str, Any], folder: Path) -> str:
     """Load a model that the last rank cannot read; return the kind of this rank's error."""
     engine = make_engine(model, **options)
-    broken = model.with_name(f"{model.name}.broken")
+    broken = folder / f"broken.{RANK}"
     shutil.copytree(model, broken, dirs_exist_ok=True)
     if RANK == WORLD_SIZE - 1:
         (broken / "model.safetensors").unlink()
@@ -80,14 +81,15 @@ def broken_off(model: Path, options: dict[str, Any], every: int) -> dict[str, An
 def take_free_memory() -> None:
     """Write over all memory that engines have given back: whoever still uses it races with that."""
     stream = torch.cuda.current_stream().cuda_stream
-    sizes = [
-        block["size"]
-        for segment in torch.cuda.memory_snapshot()
-        for block in segment["blocks"]
-        if segment["stream"] == stream and block["state"] == "inactive"
-    ]
+    sizes: list[int] = []
+    for segment in torch.cuda.memory_snapshot():
+        free = [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
+        for size in free if segment["stream"] == stream else []:
+            # torch takes larger tensors from other segments. Free neighbours are one block.
+            most = LARGEST_OF_SMALL if segment["segment_type"] == "small" else size
+            sizes += [min(most, size - begin) for begin in range(0, size, most)]
     for_a_moment = [
-        torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes
+        torch.empty(size, dtype=torch.uint8, device="cuda") for size in sorted(sizes, reverse=True)
     ]  # filled, see begin_rank
     del for_a_moment
 
@@ -97,7 +99,8 @@ def main() -> None:
     every = int(sys.argv[4]) if len(sys.argv) > 4 else 5
     device = begin_rank(kind, folder)
     done = {
-        name: play(model_of(case, folder), options_of(case, device), every) for name, case in cases.items()
+        name: play(Path(case["model"]), options_of(case, device), every, folder)
+        for name, case in cases.items()
     }
     torch.cuda.synchronize()
     print(json.dumps(done), flush=True)

@@ -1,10 +1,10 @@
 """Play one case of interrupted_steps.py again and again, each time without the waits of one place.
 
-usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE SKIPPED
+usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE
 
-SKIPPED: a JSON list of places that are not left out; null: only print {"places": [...]}. Prints lines of
-JSON: {"place": ...} before a place is left out, and {"place": ..., "noticed": [...]} after it. A failing
-device ends the program.
+Prints lines of JSON. The first, {"places": [...]}, has all places that the ranks pass; the program then reads
+a line with those to leave out. {"place": ...} comes before a place is left out, and {"place": ..., "noticed":
+[...]} after it. A failing device ends the program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from fake_device.engine_steps import RANK, WORLD_SIZE, begin_rank, model_of, options_of
+from fake_device.engine_steps import RANK, WORLD_SIZE, begin_rank, options_of
 from fake_device.interrupted_steps import DEVICE, play
 
 PLACE = re.compile(r"call ((?:wait|synchronize):[0-9a-f,]+)$", re.MULTILINE)
@@ -47,14 +47,14 @@ def places_of_all_ranks() -> list[str]:
 
 
 def main() -> None:
-    folder, case, skipped = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
+    folder, case = Path(sys.argv[1]), json.loads(sys.argv[2])
     device = begin_rank("cuda", folder)
-    model, options = model_of(case, folder), options_of(case, device)
+    model, options = Path(case["model"]), options_of(case, device)
 
     def played(place: str) -> str:
         """Return all results, as text: NaN is then equal to itself."""
         DEVICE.fake_device_leave_out(place.encode())
-        result = json.dumps(play(model, options, EVERY))
+        result = json.dumps(play(model, options, EVERY, folder))
         DEVICE.fake_device_leave_out(b"")
         gc.collect()
         torch.cuda.synchronize()
@@ -62,10 +62,8 @@ def main() -> None:
         return result
 
     expected = played("")
-    places = places_of_all_ranks()
-    if skipped is None:
-        tell(places=places)
-    for place in [] if skipped is None else sorted(set(places) - set(skipped)):
+    tell(places=places_of_all_ranks())
+    for place in json.loads(sys.stdin.readline()):
         tell(place=place)
         races = DEVICE.fake_device_races()
         try:

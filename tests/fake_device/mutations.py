@@ -1,9 +1,10 @@
 """Leave out each wait of the product in turn, and print what notices: a table for docs/gpu.md.
 
-usage: python -m fake_device.mutations [--only WORD] [--part N/ALL] [CASE ...]   (in tests; minutes each)
+usage: python -m fake_device.mutations [--only WORD] [--part N/ALL] [--again] [CASE ...]   (in tests, minutes)
 
 CASE: of cases.STRATEGIES; default: all. WORD: only waits whose name has it. N/ALL: only each ALLth wait, from
-the Nth on.
+the Nth on. --again: also waits that an earlier case has noticed; by default a later case leaves out the waits
+that no earlier one has passed or noticed.
 
 A wait is a place in the extension that calls cudaStreamWaitEvent, cudaEventSynchronize, cudaStreamSynchronize
 or cudaDeviceSynchronize. "races": two operations touched the same bytes, and nothing ordered them. "values":
@@ -18,10 +19,12 @@ import json
 import subprocess
 import tempfile
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fake_device.cases import STRATEGIES
+from fake_device.models import with_models
 from fake_device.running import FakeDevice, start_program
 from fastsft import _C
 
@@ -50,32 +53,48 @@ def ranks_of(case: dict[str, Any]) -> int:
     return 2 * (case["node_size"] or 1)
 
 
-def play(case: dict[str, Any], folder: Path, skipped: list[str] | None) -> tuple[list[Any], bool]:
+def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """Return what a rank prints in JSON."""
+    assert process.stdout
+    return (json.loads(line) for line in process.stdout if line.startswith("{"))
+
+
+def play(
+    case: dict[str, Any], folder: Path, choose: Callable[[list[str]], list[str]]
+) -> tuple[list[dict[str, Any]], bool]:
     """Run mutated_steps.py on all ranks; return its lines, and whether it came to its end.
 
-    skipped: the places that are not left out; None for all.
+    choose: returns those of all places that are left out.
     """
     ranks = ranks_of(case)
     device = FakeDevice(
         folder / "reports", schedule="lazy", devices=ranks, races=True, counts=True,
         settings={"PATIENCE": PATIENCE},
     )  # fmt: skip
-    started = start_program(
-        device, "mutated_steps", str(folder), json.dumps(case), json.dumps(skipped), ranks=ranks
-    )
-    outputs = [process.communicate() for process in started]
-    lines = [json.loads(line) for out, _ in outputs for line in out.splitlines() if line.startswith("{")]
-    assert lines, "\n".join(err[-4000:] for _, err in outputs)
+    started = start_program(device, "mutated_steps", str(folder), json.dumps(case), ranks=ranks)
+    for process in started:
+        first = next(lines_of(process), None)
+        assert first, process.communicate()[1][-4000:]
+        assert process.stdin
+        process.stdin.write(json.dumps(choose(first["places"])) + "\n")
+        process.stdin.flush()
+    lines = [line for process in started for line in lines_of(process)]
+    for process in started:
+        process.communicate()
     return lines, not any(process.returncode for process in started)
 
 
-def mutate(case: dict[str, Any], places: list[str], all_places: list[str]) -> dict[str, set[str]]:
-    """Leave out each of `places` in turn; return by what it was noticed. A failure ends the programs."""
+def mutate(case: dict[str, Any], choose: Callable[[list[str]], list[str]]) -> dict[str, set[str]]:
+    """Leave out each chosen place in turn; return by what it was noticed. A failure ends the programs."""
     found: dict[str, set[str]] = {}
-    while left := [place for place in places if place not in found]:
-        skipped = sorted(set(all_places) - set(left))
+
+    def left(places: list[str]) -> list[str]:
+        return [place for place in choose(places) if place not in found]
+
+    complete = False
+    while not complete:
         with tempfile.TemporaryDirectory() as folder:
-            lines, complete = play(case, Path(folder), skipped)
+            lines, complete = play(case, Path(folder), left)
         for line in lines:
             found.setdefault(line["place"], set()).update(line.get("noticed", ()))
         if not complete:
@@ -87,19 +106,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--part", default="1/1")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("cases", nargs="*", default=list(STRATEGIES))
     options = parser.parse_args()
     table, (part, parts) = symbols(), map(int, options.part.split("/"))
+    noticed: set[str] = set()
+
+    def chosen(places: list[str]) -> list[str]:
+        named = [place for place in places if options.only in name_of(place, table)]
+        return [place for place in named[part - 1 :: parts] if options.again or place not in noticed]
+
     print("| case | wait | noticed by |\n|---|---|---|")
-    for name in options.cases:
-        with tempfile.TemporaryDirectory() as folder:
-            lines, _ = play(STRATEGIES[name], Path(folder), None)
-        everything = sorted({place for line in lines for place in line["places"]})
-        places = [place for place in everything if options.only in name_of(place, table)][part - 1 :: parts]
-        for place, noticed in sorted(mutate(STRATEGIES[name], places, everything).items()):
+    for name, case in with_models({name: STRATEGIES[name] for name in options.cases}).items():
+        found = mutate(case, chosen)
+        for place, by in sorted(found.items()):
             kind = place.partition(":")[0]
-            how = ", ".join(sorted(noticed)) or "nothing"
+            how = ", ".join(sorted(by)) or "nothing"
             print(f"| {name} | {kind}: {name_of(place, table)} | {how} |", flush=True)
+        noticed |= {place for place, by in found.items() if by}
 
 
 if __name__ == "__main__":

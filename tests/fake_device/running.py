@@ -84,13 +84,13 @@ def environment_of_cpu(*first: Path) -> dict[str, str]:
 def start_program(
     device: FakeDevice | None, program: str, *arguments: str, ranks: int = 1
 ) -> list[subprocess.Popen[str]]:
-    """Start a program of this folder on each rank; device: None for the CPU."""
+    """Start a program of this folder on each rank, with pipes; device: None for the CPU."""
     environment = device.environment() if device else environment_of_cpu()
     command = [sys.executable, str(HERE / f"{program}.py"), *arguments]
     return [
         subprocess.Popen(
             command, env={**environment, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(ranks)
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fake_device.cases import STRATEGIES
+from fake_device.models import with_models
 from fake_device.running import FakeDevice, run_program
 
 FakeDevices = Callable[..., FakeDevice]
@@ -20,7 +21,7 @@ def test_the_next_engine_trains_as_the_first(name: str, fake_device: FakeDevices
     case = STRATEGIES[name]
     ranks = 2 * (case["node_size"] or 1)
     device = fake_device(schedule="lazy", races=True, devices=ranks)
-    arguments = ("cuda", str(tmp_path), json.dumps({name: case}), "3")
+    arguments = ("cuda", str(tmp_path), json.dumps(with_models({name: case})), "3")
     played = [each[name] for each in run_program(device, "interrupted_steps", *arguments, ranks=ranks)]
     errors = [each["refused model"] for each in played]
     assert errors == ["PeerFailedError"] * (ranks - 1) + ["ValueError"]

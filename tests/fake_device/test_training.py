@@ -32,7 +32,7 @@ RUNS: dict[str, tuple[int, dict[str, Any]]] = {
     "generic": (1, {"engine": "generic", "bf16": True}),
     "generic, full_shard": (2, {"engine": "generic", "fsdp": "full_shard"}),
 }
-QUICK = ("bf16 and offload", "fp16", "lora", "full_shard")
+QUICK = ("fp16", "lora", "full_shard")
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +100,8 @@ def test_runs(name: str, data: Path, fake_device: FakeDevices, tmp_path: Path) -
 
 
 def test_resume(data: Path, fake_device: FakeDevices, tmp_path: Path) -> None:
-    """A run that stopped after two of four steps continues to the bits of the whole run."""
-    flags = {**FLAGS, "data_path": data, "bf16": True, "lr_scheduler_type": "constant"}
+    """A run that stopped after two of four steps continues to the bits of the whole run, with its offload."""
+    flags = {**FLAGS, **RUNS["bf16 and offload"][1], "data_path": data, "lr_scheduler_type": "constant"}
     device = fake_device(schedule="lazy")
     run(device, tmp_path / "whole", flags, 1)
     run(device, tmp_path / "parts", {**flags, "max_steps": 2}, 1)
