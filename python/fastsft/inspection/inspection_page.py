@@ -15,6 +15,7 @@ from fastsft.reporting.page import html_text as _text
 if TYPE_CHECKING:
     from fastsft.inspection.inspected import InspectedData, InspectedRecord, InspectedToken
 
+RECORDS = ("fastsft.inspection", "records_page")  # files of every page with records
 _FRAME_HEIGHT = 640  # pixels
 _DOT = "\u00b7"
 _MOST_OF_A_CHARACTER = 8  # the most tokens that are joined until their bytes are whole characters
@@ -37,7 +38,7 @@ def page(inspection: InspectedData) -> str:
     )
     rows = [_row(record) for record in inspection.records]
     files = ("fastsft.inspection", "inspection_page")
-    return html_page(f"{inspection.data}: what is learned", body, ("records", rows), files)
+    return html_page(f"{inspection.data}: what is learned", body, ("records", rows), files, RECORDS)
 
 
 def frame(inspection: InspectedData) -> str:

@@ -19,17 +19,19 @@ def html_page(
     """Return an HTML page.
 
     body: HTML. data: (element id, value); the page's script reads the value as JSON from that element.
-    files: (package, file name without ending) of the style (.css) and the script (.js). base: another
-    page's files, whose style comes before.
+    files: (package, file name without ending) of the style (.css) and the script (.js). base: the files that
+    several pages share, whose style and script come before.
     """
     name, value = data
-    style = (_resource(*base, ".css") if base else "") + _resource(*files, ".css")
+    style, script = (
+        "".join(_resource(*each, suffix) for each in (base, files) if each) for suffix in (".css", ".js")
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html_text(title)}</title><style>{style}</style></head><body>{body}"
         f'<div id="tip" hidden></div><script type="application/json" id="{name}">{_json(value)}</script>'
-        f"<script>{_resource(*files, '.js')}</script></body></html>\n"
+        f"<script>{script}</script></body></html>\n"
     )
 
 

@@ -9,6 +9,7 @@ from fastsft.inspection.against.comparison import ComparedRecord, Comparison
 from fastsft.inspection.against.differences import Cell
 from fastsft.inspection.against.reasons import label_words, why
 from fastsft.inspection.against.rows import Row, TokenTexts
+from fastsft.inspection.inspection_page import RECORDS
 from fastsft.reporting.page import card, html_page
 from fastsft.reporting.page import html_text as _text
 
@@ -26,9 +27,8 @@ def comparison_page(comparison: Comparison) -> str:
         ]
     )
     rows = [_row(record, comparison.texts) for record in comparison.records]
-    package = "fastsft.inspection.against"
-    base = ("fastsft.inspection", "inspection_page")
-    return html_page(title, body, ("records", rows), (package, "comparison_page"), base)
+    files = ("fastsft.inspection.against", "comparison_page")
+    return html_page(title, body, ("records", rows), files, RECORDS)
 
 
 def _about(comparison: Comparison) -> str:
