@@ -114,6 +114,11 @@ void LabelOptions::check() const {
   require(max_length > 0 && max_length < INT32_MAX / 2, "model_max_length: expected 1 to ",
           INT32_MAX / 2 - 1, ", got ", max_length);
   RoleNames(role_aliases, role_map);
+  const bool counts_from_end = learn == Learn::kLast || learn == Learn::kAfterLastUser;
+  require(
+      !counts_from_end || overlong == Overlong::kTruncate, "--learn ", name_of(learn),
+      " and --overlong split: only the last piece of a conversation would have something to learn; "
+      "leave one of them out, or raise --model_max_length");
   if (mask_policy == MaskPolicy::kSpans) return;
   require(find_chat_template(chat_template).has_fastchat_labels,
           "FastChat's label arithmetic is not defined for the template ", chat_template,
