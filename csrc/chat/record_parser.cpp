@@ -4,17 +4,43 @@
 #include "chat/plain_fields.h"
 #include "chat/reply_fields.h"
 #include "chat/role_names.h"
+#include "chat/template_fields.h"
 #include "core/error.h"
 
 namespace fastsft {
 namespace {
 
+constexpr std::string_view kVariables = "chat_template_kwargs";
+
 // Returns the next value's JSON and does not consume the value.
 std::string peek_raw(JsonScanner scanner) { return std::string(scanner.read_raw()); }
 
 // Returns true for a field with variables of the model's own chat template.
-bool is_variable(std::string_view name) {
-  return name == "chat_template_kwargs" || name == "enable_thinking";
+bool is_variable(std::string_view name) { return name == kVariables || name == "enable_thinking"; }
+
+// Lists the names in an object that have a value other than null.
+void list_object(JsonScanner scanner, UnusedFields& unused) {
+  if (scanner.peek() != ValueKind::kObject) return;
+  std::string name;
+  scanner.enter_object();
+  while (scanner.next_key(name)) {
+    unused.skip(std::string(TemplateFields::kVariable), name, scanner);
+  }
+}
+
+// Lists the names of variables, in an object or in its JSON text. A text that is no JSON is refused
+// where the template gets it.
+void list_variables(JsonScanner scanner, UnusedFields& unused) {
+  std::string text;
+  if (scanner.peek() == ValueKind::kString) {
+    scanner.read_string(text);
+    try {
+      return list_object(JsonScanner(text), unused);
+    } catch (const JsonFault&) {
+      return;
+    }
+  }
+  list_object(scanner, unused);
 }
 
 void read_id(JsonScanner& scanner, Conversation& record) {
@@ -58,6 +84,7 @@ void RecordParser::parse(JsonScanner& scanner, Conversation& record) {
                (key_ == "tools" || is_variable(key_) || !marks_.read(key_, scanner))) {
       const ValueKind kind = scanner.peek();
       if (is_variable(key_) && kind != ValueKind::kNull) {
+        if (key_ == kVariables) list_variables(scanner, unused_);
         variables += concat(variables.empty() ? "{" : ", ", "\"", key_, "\": ", peek_raw(scanner));
       }
       const bool is_list = kind == ValueKind::kArray || kind == ValueKind::kString;

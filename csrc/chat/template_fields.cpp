@@ -1,6 +1,7 @@
 #include "chat/template_fields.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/error.h"
 
@@ -19,7 +20,6 @@ TemplateFields::TemplateFields(const std::vector<std::string>& names) {
   };
   tools = has(kTools);
   variables = has(kVariables);
-  thinking = has(kThinking);
   calls = has(kCalls);
   reasoning = has(kReasoning);
   if (has("call_ids")) call_ids = CallIdForm::kAny;
@@ -27,6 +27,8 @@ TemplateFields::TemplateFields(const std::vector<std::string>& names) {
   if (has("named_call_ids")) call_ids = CallIdForm::kNamed;
   second_system = has("second_system");
   later_system = has("later_system");
+  std::ranges::copy_if(names, std::inserter(read_, read_.end()),
+                       [](const std::string& name) { return name.starts_with(kVariable); });
 }
 
 bool TemplateFields::is_reasoning(std::string_view name) {
@@ -51,7 +53,9 @@ bool TemplateFields::writes(std::string_view reported) const {
   constexpr std::string_view kMessage = "a message's ";
   if (reported == kTools) return tools;
   if (reported == kVariables) return variables;
-  if (reported == kThinking) return thinking;
+  if (reported == kThinking) return read_.contains(concat(kVariable, kThinking));
+  // A template without variables has the whole object reported instead.
+  if (reported.starts_with(kVariable)) return !variables || read_.contains(reported);
   if (!reported.starts_with(kMessage)) return false;
   reported.remove_prefix(kMessage.size());
   if (is_reasoning(reported)) return reasoning;

@@ -326,6 +326,39 @@ def test_a_named_template_says_that_it_reads_no_variables(tmp_path: Path) -> Non
     assert seen.report.formats[0].unused == ["enable_thinking"]
 
 
+@pytest.mark.parametrize(
+    ("given", "unused"),
+    [
+        ({"tone": "kind", "enable_thinking": False, "none": None}, ["chat_template_kwargs.tone"]),
+        ('{"tone": "kind", "budget": 3}', ["chat_template_kwargs.tone", "chat_template_kwargs.budget"]),
+        ({"enable_thinking": False}, []),
+    ],
+)
+def test_variables_that_a_template_does_not_mention(
+    given: Any, unused: list[str], qwen3: Path, tmp_path: Path
+) -> None:
+    """Each is said by its name, and labels are those without it."""
+    rows = Rows(qwen3, tmp_path, {"messages": ASKED, "chat_template_kwargs": given})
+    assert rows.report.formats[0].unused == unused
+    assert rows.ids == Rows(qwen3, tmp_path, {"messages": ASKED}).ids
+
+
+def test_a_named_template_says_so_of_all_variables_at_once(tmp_path: Path) -> None:
+    labeller = make_labeller(NATIVE, 512, 0, LabelSettings(mask_policy="spans", template="vicuna_v1.1"))
+    records = [{"conversations": human_gpt("Hi", "one"), "chat_template_kwargs": {"tone": "kind"}}]
+    seen = labelled(write_records(tmp_path / "d.json", records), labeller)
+    assert seen.report.formats[0].unused == ["chat_template_kwargs"]
+
+
+@pytest.mark.parametrize("learn", ["last", "after_last_user"])
+def test_what_counts_from_the_end_is_refused_with_pieces(learn: str) -> None:
+    """Only the last piece of a conversation would have something to learn."""
+    settings = LabelSettings(mask_policy="spans", template="vicuna_v1.1", learn=learn, overlong="split")
+    with pytest.raises(ValueError, match=f"--learn {learn} and --overlong split: only the last piece"):
+        make_labeller(NATIVE, 512, 0, settings)
+    make_labeller(NATIVE, 512, 0, replace(settings, learn="marked"))
+
+
 def test_columns_that_templates_read(qwen3: Path, tmp_path: Path) -> None:
     """Tools as a list of structs or as JSON text, and variables: as records of JSON have them."""
     arrow = pytest.importorskip("pyarrow")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -35,6 +36,7 @@ _SMALLEST_SHARE = 64
 # Some templates take no system messages. Maps a text in such a template to the named template that writes the
 # system text into the first user message.
 _FOLDING = {"[INST]": "mistral", "<start_of_turn>": "gemma"}
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 Asked = tuple[str | None, list[tuple[str, str, bool, str]], str, str]
@@ -212,10 +214,13 @@ class ModelTemplate:
 
     @cached_property
     def fields(self) -> list[str]:
-        """The traits of the template: those of INPUTS, and the names of the record fields that it reads."""
+        """The traits of the template: those of INPUTS, and the names of a record's fields that it reads.
+
+        `chat_template_kwargs.NAME` stands for each name in its source, of which a record may give a value.
+        """
         names = ("tools", "tool_calls", "reasoning_content", *INPUTS)
-        thinking = ["enable_thinking"] if "enable_thinking" in self.source else []
-        return ["chat_template_kwargs", *thinking, *(name for name in names if self._trait(name))]
+        variables = [f"chat_template_kwargs.{name}" for name in sorted(set(_NAME.findall(self.source)))]
+        return ["chat_template_kwargs", *variables, *(name for name in names if self._trait(name))]
 
     def _trait(self, name: str) -> bool:
         """True if the template has the trait `name` (`Program.trait`).
