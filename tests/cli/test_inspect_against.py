@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import random
 import re
 import sys
@@ -24,6 +22,7 @@ from fastsft.inspection.against.differences import Kind
 from fastsft.inspection.against.frameworks import FRAMEWORKS
 from fastsft.inspection.against.records import record_for_others
 from fastsft.inspection.inspect import prepare
+from framework_pythons import python_of
 from published_models import write_published
 from template_conversations import CONVERSATIONS, TOOLS
 
@@ -325,18 +324,6 @@ def test_wrong_flags(
     assert status == 2
     found = " ".join(capsys.readouterr().err.split())
     assert re.search(expected, found)
-
-
-def python_of(name: str) -> str:
-    """The Python that has a framework: named by FASTSFT_AGAINST_TRL and so on, else this one if it has it."""
-    named = os.environ.get(f"FASTSFT_AGAINST_{name.upper()}")
-    if named:
-        return named
-    if importlib.util.find_spec(FRAMEWORKS[name].module) is None:
-        pytest.skip(
-            f"{FRAMEWORKS[name].title} is not installed; FASTSFT_AGAINST_{name.upper()} may name its Python"
-        )
-    return sys.executable
 
 
 SETTINGS = {"llamafactory": {"template": "qwen3"}, "swift": {"model_type": "qwen3", "template_type": "qwen3"}}

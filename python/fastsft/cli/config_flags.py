@@ -12,6 +12,7 @@ from fastsft.arguments.parsing.parser import DataclassParser, named_files
 from fastsft.arguments.resolve import deepspeed_file
 from fastsft.arguments.values import json_file_or_object
 
+KINDS = (ModelArguments, DataArguments, TrainingArguments, LoraArguments)
 _STAGES = {0: "", 1: "shard_grad_op", 2: "shard_grad_op", 3: "full_shard"}  # of DeepSpeed's ZeRO
 _OTHERS = ("help", "config", "seed")  # flags of commands that mean something else than in training
 
@@ -33,7 +34,7 @@ def use_config(
     translate: makes the command's flags of the file's. Return the names of the flags in the file; none
     without `--config`. If the file cannot be used, print the error and exit with status 2.
     """
-    training = DataclassParser((ModelArguments, DataArguments, TrainingArguments, LoraArguments))
+    training = DataclassParser(KINDS)
     try:
         files, _ = named_files(list(arguments), "--config", allow_abbrev=False)
         values = translate(training.file_values(str(files[-1]))) if files else None
@@ -41,13 +42,18 @@ def use_config(
         parser.exit(2, f"{parser.prog}: {error}\n")
     if values is None:
         return frozenset()
+    use_values(parser, training, values)
+    return frozenset(values)
+
+
+def use_values(parser: argparse.ArgumentParser, training: DataclassParser, values: dict[str, Any]) -> None:
+    """Take defaults from the values of a run, and from training if there is no such value."""
     fields = ({action.dest for action in training._actions} | values.keys()) - {*_OTHERS}
     for action in parser._actions:
         for name in {option.lstrip("-") for option in action.option_strings} & fields:
             given = values.get(name)
             action.default = training.get_default(name) if given is None else given
             action.required = action.required and name not in values
-    return frozenset(values)
 
 
 def plan_values(given: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,14 @@ from fastsft import _C
 from fastsft.arguments.parsing.options import DATA_NAMES, MODEL_NAMES, parse_bool
 from fastsft.cli.command_parser import CommandParser, print_error, print_line
 from fastsft.cli.config_flags import add_config, use_config
-from fastsft.cli.inspect_against import add_against_arguments, check_against, compared, no_such_record, show
+from fastsft.cli.inspect_against import (
+    add_against_arguments,
+    check_against,
+    compared,
+    no_such_record,
+    show,
+    use_against_config,
+)
 from fastsft.cli.places import with_flags
 from fastsft.data.chat.labelling import LEARNED, LabelSettings, parse_role_map
 from fastsft.inspection.against.comparison_page import comparison_page
@@ -101,7 +108,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_against_arguments(parser)
     words = with_flags(arguments, MODEL_NAMES, DATA_NAMES)
     use_config(parser, words)
+    theirs = use_against_config(parser, words)
     args = parser.parse_args(words)
+    args.against_config = theirs
     check_against(parser, args)
     if args.first and args.seed is not None:
         parser.error("--first and --seed contradict each other")

@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fastsft import _C
+from fastsft.arguments.parsing.parser import DataclassParser, named_files
 from fastsft.cli.command_parser import CommandParser, print_line
+from fastsft.cli.config_flags import KINDS, use_values
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.inspection.against.comparison import Against, Comparison, compare, compare_flags
 from fastsft.inspection.against.comparison_text import comparison_text
+from fastsft.inspection.against.configuration import Configuration, read_configuration
 from fastsft.inspection.against.frameworks import FRAMEWORKS, OURS
 from fastsft.inspection.inspect import InspectionSetup, prepare
+from fastsft.runtime.hub_models import expanded
 from fastsft.runtime.terminal import has_colour, terminal_width
+from fastsft.sources.data_files import data_files
 
 
 def no_such_record(data: str, record: str) -> str:
@@ -35,6 +41,11 @@ def add_against_arguments(parser: argparse.ArgumentParser) -> None:
         "other flags",
     )
     parser.add_argument(
+        "--against_config", metavar="FILE",
+        help="the framework's own file (YAML, JSON, script, or dataset_info.json): it is read there with its "
+        "settings, and here as fastsft import carries it over; flags win",
+    )  # fmt: skip
+    parser.add_argument(
         "--against_python", metavar="PATH", help="the Python that has the framework; default: this one"
     )
     parser.add_argument(
@@ -45,6 +56,31 @@ def add_against_arguments(parser: argparse.ArgumentParser) -> None:
         "--against_seconds", type=float, default=600.0, metavar="N",
         help="how long the framework may take; default %(default)g",
     )  # fmt: skip
+
+
+def use_against_config(parser: CommandParser, words: Sequence[str]) -> Configuration | None:
+    """Return the file that `--against_config` names, whose imported values become defaults of the flags.
+
+    With `--config`, our side is that file. If the file cannot be used, print the error and exit with
+    status 2.
+    """
+    names = ("--against_config", "--against", "--config")
+    try:
+        configs, against, ours = (named_files(list(words), name, allow_abbrev=False)[0] for name in names)
+        if not configs:
+            return None
+        trainer = str(against[-1]) if against else None
+        if trainer in (OURS, "hf"):
+            raise ValueError(f"--against {trainer} has no configuration file; leave --against out")
+        found = read_configuration(expanded(str(configs[-1])), trainer)
+        if not ours:
+            training = DataclassParser(KINDS)
+            path = str(configs[-1])
+            use_values(parser, training, training.checked_values(dict(found.imported), path))
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: --against_config: {error}\n")
+    parser.set_defaults(against=found.name)
+    return found
 
 
 def check_against(parser: CommandParser, args: argparse.Namespace) -> None:
@@ -104,7 +140,8 @@ def compared(
         raise ValueError(no_such_record(args.data, args.record))
     if args.against != OURS:
         python = args.against_python or sys.executable
-        return compare(setup, name, survey, Against(args.against, others, python, args.against_seconds))
+        against = Against(args.against, others, python, args.against_seconds)
+        return compare(setup, name, survey, _as_configured(against, args.against_config, args.data))
     try:
         changed = replace(settings, **others)
     except TypeError:
@@ -112,6 +149,21 @@ def compared(
         raise ValueError(f"--against_setting: expected one of {', '.join(known)}") from None
     second = prepare(args.model, changed, args.model_max_length, args.data)
     return compare_flags((setup, second), name, (survey, read(second)[1]), others)
+
+
+def _as_configured(against: Against, config: Configuration | None, data: str) -> Against:
+    """Return a framework with the settings of its file, which reads the data itself. Given settings win."""
+    if config is None:
+        return against
+    files = [file.path for file in data_files(data)]
+
+    def description_of(name: str) -> Mapping[str, Any]:
+        # A survey names files only if there are several.
+        return config.description_of(files[0] if len(files) == 1 else name)
+
+    settings = {**config.settings, **against.settings}
+    reader = description_of if config.reads_data else None
+    return replace(against, settings=settings, description_of=reader)
 
 
 def show(comparison: Comparison, args: argparse.Namespace) -> None:

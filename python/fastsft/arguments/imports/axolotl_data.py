@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastsft.arguments.imports import shared
@@ -44,6 +45,16 @@ def data_sets(draft: Draft) -> None:
             )
         else:
             draft.idle("val_set_size", "nothing is taken out for evaluation")
+
+
+def described_files(draft: Draft) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the files of `datasets` and `test_datasets`, each with its entry."""
+    for key in ("datasets", "test_datasets"):
+        entries = draft.get(key)
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, dict):
+                with contextlib.suppress(ValueError):
+                    yield from ((path, dict(entry)) for path in _paths(draft, entry))
 
 
 def _read(draft: Draft, key: str, field: str) -> None:

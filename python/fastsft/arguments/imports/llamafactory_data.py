@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,16 @@ def data_sets(draft: Draft) -> None:
             draft.idle(name, "data sets follow each other and are shuffled")
         elif name in draft.left:
             draft.lose(name, "data sets follow each other and are shuffled; a share is written as file:0.5")
+
+
+def described_files(draft: Draft) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the files or names of all data sets, and the names under which `dataset_info.json` has them."""
+    info, place = _info(draft, str(draft.get("dataset_dir", "data")))
+    names = [name for key in ("dataset", "eval_dataset") for name in _names(draft.get(key))]
+    for name in names if info else []:
+        file = (info or {}).get(name, {}).get("file_name")
+        described = {"dataset": name, "dataset_dir": str(place.resolve())}
+        yield str(place / file) if file else name, described
 
 
 def _names(value: object) -> list[str]:

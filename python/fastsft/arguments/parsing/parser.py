@@ -185,11 +185,15 @@ class DataclassParser(ArgumentParser):
 
     def file_values(self, path: str) -> dict[str, Any]:
         """Return the values of a `--config` file by field. ValueError as in `flag_defaults`."""
+        return self.checked_values(read_flag_file(path), path)
+
+    def checked_values(self, given: dict[str, Any], path: str) -> dict[str, Any]:
+        """Return values by field. path: the file that they are of. ValueError as in `flag_defaults`."""
         actions = {action.dest: action for action in self._actions if action.dest not in ("help", _CONFIG)}
         hints: dict[str, Any] = {}
         for kind in self.dataclass_types:
             hints |= type_hints(kind)
-        return flag_defaults(read_flag_file(path), actions, hints, path)
+        return flag_defaults(given, actions, hints, path)
 
     def parse_dict(
         self, args: dict[str, Any], allow_extra_keys: bool = False, *, given: Mapping[str, str] | None = None

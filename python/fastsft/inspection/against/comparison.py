@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fastsft import _C
 from fastsft.inspection.against.differences import Cell, Classifier, Difference, Kind
 from fastsft.inspection.against.frameworks import FRAMEWORKS, adapter_of
 from fastsft.inspection.against.records import record_for_others
-from fastsft.inspection.against.request import Request, TheirRecord
+from fastsft.inspection.against.request import Answer, DataPart, Request, TheirRecord
 from fastsft.inspection.against.rows import Row, TokenTexts, joined, our_row, their_row
 
 if TYPE_CHECKING:
@@ -103,12 +104,17 @@ def _lost(record: ComparedRecord) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Against:
-    """The other side of a comparison: a framework with its settings, and the Python that has it."""
+    """The other side of a comparison: a framework with its settings, and the Python that has it.
+
+    description_of: returns the framework's own description of a data file, with which it reads the records
+    itself; None if it gets them in the form of record_for_others.
+    """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     python: str = sys.executable
     seconds: float = 600.0
+    description_of: Callable[[str], Mapping[str, Any]] | None = None
 
 
 def compare(setup: InspectionSetup, name: str, survey: _C.Survey, against: Against) -> Comparison:
@@ -122,19 +128,45 @@ def compare(setup: InspectionSetup, name: str, survey: _C.Survey, against: Again
         framework, adapter_of(against.name), setup.model, setup.width, against.settings, against.python,
         against.seconds,
     )  # fmt: skip
-    answer = request.run([record for record, _ in sent if record is not None])
-    answers = iter(answer.records)
-    theirs = [next(answers) if record is not None else TheirRecord([], reason) for record, reason in sent]
+    answer = (
+        _asked(request, sent)
+        if against.description_of is None
+        else _read_there(request, survey.chosen, name, against.description_of)
+    )
     texts = TokenTexts(setup.native)
     records = [
         _compared(surveyed, record, answered, setup.width, texts)
-        for surveyed, (record, _), answered in zip(survey.chosen, sent, theirs, strict=True)
+        for surveyed, (record, _), answered in zip(survey.chosen, sent, answer.records, strict=True)
     ]
     return Comparison(
         data=name, model=setup.model, title=framework.title, versions=answer.versions,
         settings=answer.settings, labels=setup.described(), records=records,
         num_matching=survey.num_matching, texts=texts,
     )  # fmt: skip
+
+
+def _asked(request: Request, sent: Sequence[tuple[dict[str, Any] | None, str]]) -> Answer:
+    """Return the framework's answer for records that are sent to it, and why others are not."""
+    answer = request.run([record for record, _ in sent if record is not None])
+    answers = iter(answer.records)
+    records = [next(answers) if record is not None else TheirRecord([], reason) for record, reason in sent]
+    return replace(answer, records=records)
+
+
+def _read_there(
+    request: Request,
+    chosen: Sequence[_C.SurveyedRecord],
+    name: str,
+    description_of: Callable[[str], Mapping[str, Any]],
+) -> Answer:
+    """Return the framework's answer for records that it reads itself, file by file."""
+    answers = []
+    for file, group in groupby(chosen, lambda surveyed: surveyed.file or name):
+        numbers = [surveyed.number for surveyed in group]
+        answers.append(request.run_file(DataPart(file, numbers, description_of(file))))
+    if not answers:
+        return request.run([])
+    return replace(answers[0], records=[record for answer in answers for record in answer.records])
 
 
 def compare_flags(

@@ -49,6 +49,18 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class DataPart:
+    """Records that a framework reads itself. path: their file. numbers: their places in it, from 0.
+
+    description: the framework's own description of the file, such as its entry of axolotl's `datasets`.
+    """
+
+    path: str
+    numbers: list[int]
+    description: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Request:
     """A run of a framework. adapter: its program. python: the interpreter that has the framework.
 
@@ -64,18 +76,30 @@ class Request:
     seconds: float = 600.0
 
     def run(self, records: Sequence[Mapping[str, Any]]) -> Answer:
-        """Return the framework's rows. ValueError if it is not installed, fails or takes too long."""
+        """Return the framework's rows of records in the form of record_for_others.
+
+        ValueError if the framework is not installed, fails or takes too long.
+        """
+        lines = [json.dumps(record) + "\n" for record in records]
+        return self._run({}, "".join(lines), len(records))
+
+    def run_file(self, part: DataPart) -> Answer:
+        """Return the framework's rows of records that it reads itself. ValueError as in `run`."""
+        described = {"path": str(Path(part.path).resolve()), "numbers": part.numbers,
+                     "description": dict(part.description)}  # fmt: skip
+        return self._run({"data": described}, "", len(part.numbers))
+
+    def _run(self, more: Mapping[str, Any], records: str, count: int) -> Answer:
         with tempfile.TemporaryDirectory(prefix="fastsft-against-") as name:
             folder = Path(name)
             request = {
                 "model": str(Path(self.model).resolve()), "max_length": self.max_length,
-                "settings": dict(self.settings), "memory": MEMORY,
+                "settings": dict(self.settings), "memory": MEMORY, **more,
             }  # fmt: skip
             (folder / "request.json").write_text(json.dumps(request), "utf-8")
-            lines = [json.dumps(record) + "\n" for record in records]
-            (folder / "records.jsonl").write_text("".join(lines), "utf-8")
+            (folder / "records.jsonl").write_text(records, "utf-8")
             status = self._call(folder)
-            return self._read(folder, status, len(records))
+            return self._read(folder, status, count)
 
     def _call(self, folder: Path) -> int:
         command = [self.python, str(ADAPTERS / "driver.py"), str(self.adapter), str(folder)]

@@ -13,7 +13,7 @@ THOUGHTS = "<think>\n{}\n</think>\n\n"  # as its data has them, in the text
 def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     from llamafactory.data.converter import get_dataset_converter
     from llamafactory.data.loader import _get_dataset_processor
-    from llamafactory.data.parser import DatasetAttr
+    from llamafactory.data.parser import DatasetAttr, get_dataset_list
     from llamafactory.data.template import get_template_and_fix_tokenizer
     from llamafactory.hparams import DataArguments, ModelArguments
     from llamafactory.model import load_tokenizer
@@ -23,22 +23,27 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
     loaded = load_tokenizer(ModelArguments(model_name_or_path=request["model"]))
     template = get_template_and_fix_tokenizer(loaded["tokenizer"], data_args)
     processor = _get_dataset_processor(data_args, "sft", template, loaded["tokenizer"], loaded["processor"])
-    attributes = DatasetAttr("file", "data", formatting="sharegpt", system="system", tools="tools")
-    converter = get_dataset_converter("sharegpt", attributes, data_args)
+    described = request["data"]["description"] if "data" in request else {}
+    if described:
+        (attributes,) = get_dataset_list([described["dataset"]], described["dataset_dir"])
+    else:
+        attributes = DatasetAttr("file", "data", formatting="sharegpt", system="system", tools="tools")
+    converter = get_dataset_converter(attributes.formatting, attributes, data_args)
     yield {
         "versions": {name: version(name) for name in ("llamafactory", "transformers")},
-        "settings": {"template": None, **settings},
+        "settings": {"template": None, **settings, **described},
     }
     for number, record in enumerate(records):
         try:
-            example = converter(sharegpt(record))
+            example = converter(record if described else sharegpt(record))
             batch = {name: [value] for name, value in example.items()}
             made = processor.preprocess_dataset(batch)
         except Exception as error:
             yield {"index": number, "dropped": f"{type(error).__name__}: {error}"}
             continue
         rows = [[*map(list, pair)] for pair in zip(made["input_ids"], made["labels"], strict=True)]
-        yield {"index": number, "rows": rows} if rows else {"index": number, "dropped": why(record)}
+        reason = "its converter leaves the record out" if described else why(record)
+        yield {"index": number, "rows": rows} if rows else {"index": number, "dropped": reason}
 
 
 def why(record: dict[str, Any]) -> str:

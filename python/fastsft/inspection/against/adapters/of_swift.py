@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 THOUGHTS = "<think>\n{}\n</think>\n\n"  # as its data has them, in the text
+NAMES = {"template": "template_type", "system": "default_system"}  # of its command line, and of its code
 OF_PROCESSOR = ("model_type",)  # settings of the model; the others are of the template
 
 
 def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    import datasets
     import transformers
-    from swift.dataset.preprocessor import MessagesPreprocessor
+    from swift.dataset.preprocessor import AutoPreprocessor, MessagesPreprocessor
     from swift.model import get_processor
     from swift.template import get_template
     from swift.version import __version__
@@ -19,16 +21,21 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
     settings = {"max_length": request["max_length"], "truncation_strategy": "right", **request["settings"]}
     of_model = {name: settings[name] for name in OF_PROCESSOR if name in settings}
     processor = get_processor(request["model"], **of_model)
-    chosen = {name: value for name, value in settings.items() if name not in OF_PROCESSOR}
+    chosen = {NAMES.get(name, name): value for name, value in settings.items() if name not in OF_PROCESSOR}
     template = get_template(processor, **chosen)
     template.set_mode("train")
     shown = {"template_type": template.template_meta.template_type, **settings}
     versions = {"ms-swift": __version__, "transformers": transformers.__version__}
     yield {"versions": versions, "settings": shown}
+    as_they_are = "data" in request
     preprocess = MessagesPreprocessor()
     for number, record in enumerate(records):
         try:
-            row = preprocess.preprocess(row_of(record))
+            if as_they_are:
+                read = AutoPreprocessor()(datasets.Dataset.from_list([record]))
+                row = read[0] if len(read) else None
+            else:
+                row = preprocess.preprocess(row_of(record))
             made = None if row is None else template.encode(row)
         except Exception as error:
             yield {"index": number, "dropped": f"{type(error).__name__}: {error}"}

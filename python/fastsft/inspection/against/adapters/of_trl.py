@@ -15,16 +15,21 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
     trainer = _trainer(request["model"], settings, records)
     versions = {"trl": trl.__version__, "transformers": transformers.__version__}
     yield {"versions": versions, "settings": settings}
+    as_they_are = "data" in request
+    prepared = [
+        {**record, "number": index} if as_they_are else _columns(index, record)
+        for index, record in enumerate(records)
+    ]
     try:
-        rows = _rows(trainer, [_columns(index, record) for index, record in enumerate(records)])
+        rows = _rows(trainer, prepared)
     except Exception:  # one record fails the whole data set: each is tried alone, to name it
         rows = None
-    for number, record in enumerate(records):
+    for number in range(len(records)):
         if rows is not None:
             found = rows.get(number)
         else:
             try:
-                found = _rows(trainer, [_columns(number, record)]).get(number)
+                found = _rows(trainer, [prepared[number]]).get(number)
             except Exception as error:
                 stops = f"stops the whole run: {type(error).__name__}: {error}"
                 yield {"index": number, "dropped": stops}
