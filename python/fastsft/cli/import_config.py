@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         named = str(error).startswith(str(args.config))
         print_error("import", error if named else f"{args.config}: {error}")
         return 2
-    for line in [*report_lines(source, draft), "", f"wrote {path}", *next_lines(path, source)]:
+    for line in [*report_lines(source, draft), "", f"wrote {path}", *next_lines(origin, path, source)]:
         print_line(line)
     return int(any(row.fate is Fate.LOST for row in draft.rows))
 

@@ -9,6 +9,7 @@ from fastsft.arguments.imports.draft import Draft, Fate, Row, plain
 from fastsft.arguments.imports.framework import own_names
 from fastsft.arguments.imports.source import Source
 
+LABELLED = ("llamafactory", "axolotl", "trl", "swift")  # whose labels fastsft inspect compares
 _KEY_WIDTH = 34
 _ORDER = (Fate.LOST, Fate.CHANGED, Fate.CARRIED, Fate.IDLE, Fate.DEFAULT)
 
@@ -46,16 +47,20 @@ def _is_nested(value: object) -> bool:
     )
 
 
-def next_lines(path: Path, source: Source) -> list[str]:
-    """Return the commands that come next."""
+def next_lines(origin: Path, path: Path, source: Source) -> list[str]:
+    """Return the commands that come next. origin: the other trainer's file."""
     name = shlex.quote(str(path))
     ranks = f"FASTSFT_NUM_PROCESSES={source.ranks} " if source.ranks and source.ranks > 1 else ""
-    return [f"look:  fastsft doctor --config {name}", f"train: {ranks}fastsft train --config {name}"]
+    lines = [f"look:  fastsft doctor --config {name}", f"train: {ranks}fastsft train --config {name}"]
+    if source.framework.name in LABELLED:
+        theirs = f"--against_config {shlex.quote(str(origin))} --against_python PYTHON"
+        lines.append(f"compare labels: fastsft inspect {theirs}, which has {source.framework.title}")
+    return lines
 
 
 def yaml_text(origin: Path, path: Path, source: Source, draft: Draft) -> str:
     """Return the text of the new file."""
-    head = [f"From {origin.name!a} by fastsft import.", *next_lines(path, source), ""]
+    head = [f"From {origin.name!a} by fastsft import.", *next_lines(origin, path, source), ""]
     comments = [f"# {line}".rstrip() for line in [*head, *report_lines(source, draft)]]
     place = own_names()
     values = [
