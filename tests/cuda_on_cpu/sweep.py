@@ -33,7 +33,10 @@ class Call:
 
 def calls() -> Iterator[Call]:
     """Every call; random numbers are drawn as it goes on."""
-    for group in (norms, rows, embeddings, losses, optimizer, factored, in_8_bits, attention, frozen):
+    for group in (
+        *(norms, rows, embeddings, losses, optimizer, factored, in_8_bits, attention, frozen, routing),
+        grouped_products,
+    ):
         yield from group()
 
 
@@ -200,3 +203,42 @@ def frozen() -> Iterator[Call]:
         packed = torch.randint(0, 256, (blocks, 33), dtype=torch.uint8)
         scales, levels = torch.rand(1 + -(-blocks // 256)), torch.randn(16 + 256)
         yield Call("nf4_dequantize", (packed, scales, levels, torch.zeros(blocks * 64, dtype=dtype)))
+
+
+def routing() -> Iterator[Call]:
+    """More experts than a warp has lanes, and more pairs than the threads that list them."""
+    for dtype, normalize in product(FLOATS, (False, True)):
+        logits = torch.randn(41, 70).to(dtype)
+        weights, experts = torch.zeros(41, 3).to(dtype), torch.zeros(41, 3, dtype=torch.int32)
+        yield Call("route_tokens", (logits, weights, experts, normalize))
+        chosen = torch.rand(41, 70).topk(3).indices.int()
+        grad, into = torch.randn(41, 3), torch.full_like(logits, torch.nan)
+        yield Call("route_tokens_backward", (grad, logits, chosen, into, normalize))
+    experts = torch.rand(300, 7).topk(2).indices.int()
+    numbers = [torch.zeros(size, dtype=torch.int32) for size in (8, 600)]
+    yield Call("group_pairs", (experts, *numbers, torch.zeros_like(experts)))
+    pairs = torch.randperm(40).int()
+    rows = torch.argsort(pairs).int().view(20, 2)
+    for dtype, width in product(FLOATS, (1088, 33)):
+        x, weights = torch.randn(20, width).to(dtype), torch.rand(20, 2).to(dtype)
+        spread = torch.randn(40, width).to(dtype)
+        yield Call("gather_rows", (x, pairs, torch.zeros_like(spread)))
+        for given in (weights, None):
+            yield Call("combine_rows", (spread, rows, given, x, torch.zeros_like(x)))
+        gate_up = torch.randn(40, 2 * width).to(dtype)
+        yield Call("expert_swiglu_backward", (spread, gate_up, weights, pairs, torch.zeros(20, 2)))
+
+
+def grouped_products() -> Iterator[Call]:
+    """Groups without rows, of part of a tile and of two; sizes of part of a tile and of more."""
+    offsets = torch.tensor([0, 0, 3, 3, 140], dtype=torch.int32)
+    for dtype, (inputs, outputs) in product(FLOATS, ((40, 136), (33, 17))):
+        x, weights = torch.randn(140, inputs).to(dtype), torch.randn(4, outputs, inputs).to(dtype)
+        grad = torch.randn(140, outputs).to(dtype)
+        yield Call("grouped_gemm", (x, weights, offsets, torch.full_like(grad, torch.nan), True))
+        yield Call("grouped_gemm", (grad, weights, offsets, torch.full_like(x, torch.nan), False))
+        held = torch.randn(4, outputs, inputs)
+        yield Call("grouped_weight_gradient", (grad, x, offsets, held, 1.0))
+        yield Call("grouped_weight_gradient", (grad, x, offsets, torch.full_like(held, torch.nan), 0.0))
+        if dtype == torch.bfloat16:
+            yield Call("grouped_weight_gradient", (grad, x, offsets, held.bfloat16(), 1.0))

@@ -98,6 +98,34 @@ def geglu(gate_up: Tensor) -> Tensor:
     return F.gelu(gate, approximate="tanh") * up
 
 
+def route(logits: Tensor, chosen: int, *, normalize: bool) -> tuple[Tensor, Tensor]:
+    """Return weights and numbers [T, chosen] of the experts with the largest probabilities.
+
+    logits: [T, experts]. normalize: True to divide the weights by their sum.
+    """
+    weights, experts = logits.softmax(-1).topk(chosen, dim=-1)
+    return weights / weights.sum(-1, keepdim=True) if normalize else weights, experts
+
+
+def mixture(
+    x: Tensor,
+    router: Tensor,
+    gate_up: Sequence[Tensor],
+    down: Sequence[Tensor],
+    chosen: int,
+    *,
+    normalize: bool,
+) -> Tensor:
+    """Return the sum over each token's experts e of weight * swiglu(x gate_up[e]^T) down[e]^T, [T, H].
+
+    x: [T, H]. router: [experts, H]. gate_up: [2 * I, H] of each expert. down: [H, I] of each expert.
+    """
+    weights, experts = route(x @ router.T, chosen, normalize=normalize)
+    every = torch.stack([swiglu(x @ one.T) @ two.T for one, two in zip(gate_up, down, strict=True)], dim=1)
+    picked = every.gather(1, experts[..., None].expand(-1, -1, x.shape[-1]))
+    return (weights[..., None] * picked).sum(1)
+
+
 def softcap(x: Tensor, cap: float | None) -> Tensor:
     """Return cap * tanh(x / cap); x without a cap."""
     return cap * torch.tanh(x / cap) if cap else x
@@ -245,16 +273,25 @@ def round_stochastically(values: Tensor, random: np.ndarray) -> Tensor:
 def layer_windows(config: Mapping[str, Any]) -> list[int | None]:
     """Return the sliding window of each layer of a Hugging Face config; None for full attention."""
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
-    if config["model_type"] in ("mistral", "phi3"):
+    if config["model_type"] in ("mistral", "phi3", "mixtral"):
         return [window] * layers
     if config["model_type"].startswith("gemma"):
         return [window if kind == "sliding_attention" else None for kind in config["layer_types"]]
     if not config.get("use_sliding_window"):
         return [None] * layers
+    if config["model_type"] == "qwen3_moe":
+        return [window] * layers
     types = config.get("layer_types")
     if types is None:
         return [window if layer >= config["max_window_layers"] else None for layer in range(layers)]
     return [window if kind == "sliding_attention" else None for kind in types]
+
+
+# Where a layer has experts, and the names of their gate, up and down projections.
+_EXPERTS = {
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+    "block_sparse_moe": ("w1", "w3", "w2"),
+}
 
 
 class Decoder:
@@ -347,11 +384,24 @@ class Decoder:
         x = x + mixed
         before_mlp = "pre_feedforward_layernorm" if self.gemma else "post_attention_layernorm"
         normed = self._norm(f"{name}.{before_mlp}", x)
+        for place, projections in _EXPERTS.items():
+            if f"{name}.{place}.gate.weight" in self.weights:
+                return x + self._mixture(f"{name}.{place}", projections, normed)
         gate_up = self._fused(f"{name}.mlp", "gate_up_proj", ("gate_proj", "up_proj"), normed)
         if not self.gemma:
             return x + self._linear(f"{name}.mlp.down_proj", swiglu(gate_up))
         made = self._linear(f"{name}.mlp.down_proj", geglu(gate_up))
         return x + self._norm(f"{name}.post_feedforward_layernorm", made)
+
+    def _mixture(self, name: str, projections: Sequence[str], x: Tensor) -> Tensor:
+        router = self.weights[f"{name}.gate.weight"]
+        gates, ups, downs = (
+            [self.weights[f"{name}.experts.{expert}.{each}.weight"] for expert in range(len(router))]
+            for each in projections
+        )
+        gate_up = [torch.cat(pair) for pair in zip(gates, ups, strict=True)]
+        normalize = self.config.get("norm_topk_prob", self.config["model_type"] == "mixtral")
+        return mixture(x, router, gate_up, downs, self.config["num_experts_per_tok"], normalize=normalize)
 
     def _attention(
         self,

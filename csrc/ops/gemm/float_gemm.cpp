@@ -47,6 +47,14 @@ bool is_skinny(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) 
   return narrow <= kFewInStrips && (is_strip(a) || is_strip(b) || is_strip(out));
 }
 
+void blas_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
+  at::Tensor result = out;
+  if (beta == 0)
+    at::mm_out(result, a, b);
+  else
+    at::addmm_out(result, result, a, b, beta, 1);
+}
+
 }  // namespace
 
 void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
@@ -60,13 +68,21 @@ void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   }
   if (a.scalar_type() == at::kBFloat16) return at::native::mkldnn_matmul(a, b, out, beta, 1.0f);
   static const bool takes_float = accepts(at::kFloat);
-  at::Tensor result = out;
   if (takes_float && at::globalContext().userEnabledMkldnn() && !is_skinny(a, b, out))
-    at::native::mkldnn_matmul(a, b, result, beta, 1.0f);
-  else if (beta == 0)
-    at::mm_out(result, a, b);
+    at::native::mkldnn_matmul(a, b, out, beta, 1.0f);
   else
-    at::addmm_out(result, result, a, b, beta, 1);
+    blas_gemm(a, b, out, beta);
+}
+
+void multiply_once(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
+#if defined(__x86_64__)
+  static const bool is_intel = __builtin_cpu_is("intel") != 0;
+#else
+  constexpr bool is_intel = false;
+#endif
+  if (is_intel && a.scalar_type() == at::kFloat && out.numel() > 0 && a.size(1) > 0)
+    return blas_gemm(a, b, out, beta);
+  multiply(a, b, out, beta);
 }
 
 bool takes_bfloat16() {

@@ -13,6 +13,15 @@ namespace fastsft::cpu {
 void float_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
 bool takes_bfloat16();
 
+// out = a b + beta * out for operands of float32, bfloat16 or float16, and a result of that dtype
+// or float32; what ops/gemm/gemm.h computes on the CPU. Takes up to gemm_floats from `Scratch`.
+void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
+
+// The same for products whose number of rows is nearly always new, which oneDNN would compile each
+// time. On Intel's processors torch's BLAS computes those of float32: there it took 0.8 times as
+// long for products of 64 to 512 rows. On AMD's it is half as fast as oneDNN.
+void multiply_once(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
+
 // The way in which a product [m, k] x [k, n] of bfloat16 or float16 operands is widened to float32.
 // The smaller operand is widened whole, the larger one in blocks of `step` rows (or columns).
 // `narrow_out`: the result is not float32, and its blocks are widened, too.

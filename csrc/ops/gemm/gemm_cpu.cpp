@@ -31,13 +31,20 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   }
 }
 
+}  // namespace
+
+void cpu::multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta) {
+  const bool narrow = out.scalar_type() == at::kBFloat16 && cpu::takes_bfloat16();
+  const auto product = a.scalar_type() == at::kFloat || narrow ? cpu::float_gemm : widened_gemm;
+  product(a, b, out, beta);
+}
+
+namespace {
+
 void gemm_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
               bool transpose_b, double beta) {
   check_gemm(a, b, out, transpose_a, transpose_b, beta);
-  const at::Tensor left = transpose_a ? a.t() : a, right = transpose_b ? b.t() : b;
-  const bool narrow = out.scalar_type() == at::kBFloat16 && cpu::takes_bfloat16();
-  const auto product = a.scalar_type() == at::kFloat || narrow ? cpu::float_gemm : widened_gemm;
-  product(left, right, out, static_cast<float>(beta));
+  cpu::multiply(transpose_a ? a.t() : a, transpose_b ? b.t() : b, out, static_cast<float>(beta));
 }
 
 void gemm_add_cpu(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
