@@ -35,6 +35,10 @@ MemoryPlan plan(const std::string& config_json, PlanRequest request, const Shape
 }  // namespace
 
 void bind_train_memory(py::module_& module) {
+  module.def(
+      "takes_tiles",
+      [](const std::string& config_json) { return !parse_model_config(config_json).is_mixture(); },
+      py::arg("config_json"), "True if StateOptions.tile_tokens may be above 0 with this model.");
   module.def("conversation_cost", &cost_of, py::arg("config_json"),
              "Operations of a conversation of n tokens: (of each n, of each n * n).");
   py::class_<MemoryPlan>(module, "MemoryPlan", "Bytes of one rank.")

@@ -53,22 +53,37 @@ namespace {
 constexpr std::string_view kLayers = "model.layers.";
 
 // a layer's modules in the order in which transformers registers them
-constexpr std::array<std::string_view, 14> kModules = {
-    "self_attn.q_proj",        "self_attn.k_proj",   "self_attn.v_proj",
-    "self_attn.o_proj",        "self_attn.qkv_proj", "self_attn.q_norm",
-    "self_attn.k_norm",        "mlp.gate_proj",      "mlp.up_proj",
-    "mlp.gate_up_proj",        "mlp.down_proj",      "input_layernorm",
-    "post_attention_layernorm"};
+constexpr std::array<std::string_view, 18> kModules = {
+    "self_attn.q_proj", "self_attn.k_proj",        "self_attn.v_proj",
+    "self_attn.o_proj", "self_attn.qkv_proj",      "self_attn.q_norm",
+    "self_attn.k_norm", "mlp.gate_proj",           "mlp.up_proj",
+    "mlp.gate_up_proj", "mlp.down_proj",           "mlp.gate.",
+    "mlp.experts.",     "block_sparse_moe.gate.",  "block_sparse_moe.experts.",
+    "input_layernorm",  "post_attention_layernorm"};
+// an expert's projections in this order
+constexpr std::array<std::string_view, 6> kProjections = {"gate_proj", "up_proj", "down_proj",
+                                                          "w1",        "w2",      "w3"};
 
-// model part, layer, module, true for a bias
-using Position = std::tuple<int, int64_t, size_t, bool>;
+// model part, layer, module, expert, its projection, true for a bias
+using Position = std::tuple<int, int64_t, size_t, int64_t, size_t, bool>;
+
+// Returns the expert's number in "<number>.<projection>.weight", and its projection's place.
+std::pair<int64_t, size_t> place_of_expert(std::string_view name) {
+  int64_t expert = 0;
+  std::from_chars(name.data(), name.data() + name.size(), expert);
+  const std::string_view rest = name.substr(std::min(name.find('.') + 1, name.size()));
+  const auto projection =
+      std::find_if(kProjections.begin(), kProjections.end(),
+                   [&](std::string_view known) { return rest.substr(0, rest.find('.')) == known; });
+  return {expert, static_cast<size_t>(projection - kProjections.begin())};
+}
 
 Position position(const ParamSlot& slot) {
-  if (slot.file_order >= 0) return {0, slot.file_order, 0, false};
+  if (slot.file_order >= 0) return {0, slot.file_order, 0, 0, 0, false};
   const std::string_view name = slot.name;
   const bool bias = name.ends_with(".bias");
-  if (name.starts_with("model.embed_tokens.")) return {0, 0, 0, bias};
-  if (!name.starts_with(kLayers)) return {name.starts_with("model.") ? 2 : 3, 0, 0, bias};
+  if (name.starts_with("model.embed_tokens.")) return {0, 0, 0, 0, 0, bias};
+  if (!name.starts_with(kLayers)) return {name.starts_with("model.") ? 2 : 3, 0, 0, 0, 0, bias};
   const std::string_view rest = name.substr(kLayers.size());
   int64_t layer = 0;
   std::from_chars(rest.data(), rest.data() + rest.size(), layer);
@@ -76,7 +91,12 @@ Position position(const ParamSlot& slot) {
   const auto module = std::find_if(kModules.begin(), kModules.end(), [&](std::string_view known) {
     return !known.empty() && inside.starts_with(known);
   });
-  return {1, layer, static_cast<size_t>(module - kModules.begin()), bias};
+  const auto number = static_cast<size_t>(module - kModules.begin());
+  if (module == kModules.end() || !module->ends_with("experts.")) {
+    return {1, layer, number, 0, 0, bias};
+  }
+  const auto [expert, projection] = place_of_expert(inside.substr(module->size()));
+  return {1, layer, number, expert, projection, bias};
 }
 
 }  // namespace

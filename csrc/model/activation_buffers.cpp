@@ -79,6 +79,7 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
   add(Buffer::kHidden, Lifetime::kHidden, options.dtype, {tokens, c.hidden_size});
   add_attention(c, options, tokens);
   add_mlp(c, options, tokens);
+  if (c.is_mixture()) add_mixture(c, options, tokens);
   if (c.branch_norms) add_branches(c, options, tokens);
   add_adapters(c, options, shape);
   add_head(c, options, shape);
@@ -126,17 +127,31 @@ void BufferTable::add_mlp(const ModelConfig& c, const BufferOptions& options, in
   const bool recomputes =
       options.recompute == Recompute::kGateUp || options.recompute == Recompute::kBlock;
   add(Buffer::kGateUp, recomputes ? Lifetime::kBlock : Lifetime::kLayer, dtype,
-      {recomputes ? tile_rows_ : tokens, 2 * c.intermediate_size});
+      {c.mlp_rows(recomputes ? tile_rows_ : tokens), 2 * c.intermediate_size});
   const int64_t rows = options.recompute == Recompute::kNone ? tokens : tile_rows_;
   const std::vector<int64_t> norm = {rows, c.hidden_size};
-  const std::vector<int64_t> activated = {rows, c.intermediate_size};
+  const std::vector<int64_t> activated = {c.mlp_rows(rows), c.intermediate_size};
   if (options.recompute == Recompute::kNone) {
     add(Buffer::kPostNorm, Lifetime::kLayer, dtype, norm);
-    add(Buffer::kActivated, Lifetime::kLayer, dtype, activated);
+    // A mixture's backward computes it next to its gradient, from gate_up.
+    add(Buffer::kActivated, c.is_mixture() ? Lifetime::kBlock : Lifetime::kLayer, dtype, activated);
   } else {  // recomputed in backward, in the memory of buffers that are free by then
     add(Buffer::kPostNorm, /*in=*/Buffer::kInputNorm, dtype, norm);
     add(Buffer::kActivated, /*in=*/Buffer::kGradQkv, dtype, activated);
   }
+}
+
+void BufferTable::add_mixture(const ModelConfig& c, const BufferOptions& options, int64_t tokens) {
+  const int64_t experts = c.mixture.experts, chosen = c.mixture.chosen;
+  add(Buffer::kRouterLogits, Lifetime::kLayer, options.dtype, {tokens, experts});
+  add(Buffer::kRoutingWeights, Lifetime::kLayer, options.dtype, {tokens, chosen});
+  add(Buffer::kChosenExperts, Lifetime::kLayer, at::kInt, {tokens, chosen});
+  add(Buffer::kExpertOffsets, Lifetime::kLayer, at::kInt, {experts + 1});
+  add(Buffer::kExpertPairs, Lifetime::kLayer, at::kInt, {tokens * chosen});
+  add(Buffer::kExpertRows, Lifetime::kLayer, at::kInt, {tokens, chosen});
+  add(Buffer::kGrouped, Lifetime::kBlock, options.dtype, {tokens * chosen, c.hidden_size});
+  add(Buffer::kGradRoutingWeights, Lifetime::kBlock, at::kFloat, {tokens, chosen});
+  add(Buffer::kGradRouterLogits, Lifetime::kBlock, options.dtype, {tokens, experts});
 }
 
 void BufferTable::add_adapters(const ModelConfig& c, const BufferOptions& options,

@@ -33,6 +33,16 @@ enum class Buffer {
   kPostRstd,
   kGateUp,
   kActivated,
+  // Routing of a mixture (mixture.h).
+  kRouterLogits,
+  kRoutingWeights,
+  kChosenExperts,
+  kExpertOffsets,
+  kExpertPairs,
+  kExpertRows,
+  kGrouped,
+  kGradRoutingWeights,
+  kGradRouterLogits,
   kMlpBranch,  // output of the MLP before its branch norm
   kMlpRstd,
   // Backward of a block.
@@ -124,6 +134,7 @@ class BufferTable {
   // Places the buffers of labelled tokens in memory that is free while the loss is computed.
   void place_labelled_in_block();
   void add_mlp(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  void add_mixture(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_adapters(const ModelConfig& config, const BufferOptions& options,
                     const MicroBatchSize& shape);
   void add_head(const ModelConfig& config, const BufferOptions& options,

@@ -27,6 +27,7 @@ BlockActivations block_activations(ActivationBuffers& buffers, const ModelConfig
           .attention_rstd = branch(Buffer::kAttentionRstd),
           .mlp_branch = branch(Buffer::kMlpBranch),
           .mlp_rstd = branch(Buffer::kMlpRstd),
+          .mixture = mixture_activations(config, buffers, layer),
           .qkv_adapters = adapters(refs.qkv_adapters, Buffer::kQkvAdapters),
           .output_adapters = adapters(refs.output_adapters, Buffer::kOutputAdapters),
           .gate_up_adapters = adapters(refs.gate_up_adapters, Buffer::kGateUpAdapters),
@@ -63,6 +64,7 @@ BlockActivations rows_of(const BlockActivations& whole, const Rows& rows) {
           .attention_rstd = rows.of(whole.attention_rstd),
           .mlp_branch = rows.of(whole.mlp_branch),
           .mlp_rstd = rows.of(whole.mlp_rstd),
+          .mixture = whole.mixture,  // a mixture has one tile
           .qkv_adapters = rows.of(whole.qkv_adapters),
           .output_adapters = rows.of(whole.output_adapters),
           .gate_up_adapters = rows.of(whole.gate_up_adapters),

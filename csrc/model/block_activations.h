@@ -8,6 +8,7 @@
 #include "model/activation_buffers.h"
 #include "model/config.h"
 #include "model/layout.h"
+#include "model/mixture.h"
 
 namespace fastsft {
 
@@ -30,6 +31,7 @@ struct BlockActivations {
   // Inputs of branch norms, [tokens, hidden], and their rstd; undefined in models without branch
   // norms.
   at::Tensor attention_branch = {}, attention_rstd = {}, mlp_branch = {}, mlp_rstd = {};
+  MixtureActivations mixture = {};  // undefined tensors in models without experts
   // x A^T of each group's adapters, [tokens, ranks] (adapter_products.h); undefined without
   // adapters.
   at::Tensor qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};

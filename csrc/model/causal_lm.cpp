@@ -75,6 +75,7 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
                options.device),
       saved_(static_cast<size_t>(config.num_layers)) {
   check_offloaded_inputs(options.recompute, options.offload_inputs);
+  check_tiles(config, options.tile_tokens);
   if (options.offload_inputs) {
     inputs_ = std::make_unique<OffloadedInputs>(options.device, std::max<int64_t>(lowest_, 0),
                                                 config.num_layers);

@@ -32,6 +32,7 @@ void CausalLM::reserve(const MicroBatchSize& shape) {
 }
 
 void CausalLM::set_tile_tokens(int64_t most) {
+  check_tiles(config_, most);
   options_.tile_tokens = most;
   buffers_.set_tile_tokens(most);
 }

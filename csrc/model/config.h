@@ -14,6 +14,15 @@
 
 namespace fastsft {
 
+// The experts that a mixture has in place of each layer's MLP.
+struct MixtureConfig {
+  int64_t experts = 0;      // experts of a layer; 0: the model is no mixture
+  int64_t chosen = 0;       // num_experts_per_tok
+  bool normalized = false;  // the weights of a token's experts add up to 1
+  // Names in files: <module>.gate is the router, <module>.experts.<number>.<gate> a projection.
+  std::string module = {}, gate = {}, up = {}, down = {};
+};
+
 // The configuration of a Llama-like decoder, with names as in Hugging Face's config.json.
 struct ModelConfig {
   std::string model_type;
@@ -41,9 +50,13 @@ struct ModelConfig {
   double embedding_scale = 1;      // factor of the embedding's output
   bool scales_noise = false;       // the embedding's factor is applied after NEFTune's noise
   double norm_offset = 0;          // norms multiply by offset + weight
-  bool branch_norms = false;  // norms of attention's and the MLP's output before the residual sum
-  bool gelu = false;          // the MLP uses GELU's tanh form instead of SiLU
+  bool branch_norms = false;   // norms of attention's and the MLP's output before the residual sum
+  bool gelu = false;           // the MLP uses GELU's tanh form instead of SiLU
+  MixtureConfig mixture = {};  // `intermediate_size` is that of an expert
 
+  bool is_mixture() const { return mixture.experts > 0; }
+  // Returns the rows of a micro-batch that pass through the MLP.
+  int64_t mlp_rows(int64_t tokens) const { return is_mixture() ? tokens * mixture.chosen : tokens; }
   int64_t query_size() const { return num_heads * head_dim; }
   int64_t qkv_size() const { return (num_heads + 2 * num_key_value_heads) * head_dim; }
 };

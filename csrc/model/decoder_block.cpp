@@ -4,6 +4,7 @@
 
 #include "model/adapter_products.h"
 #include "model/block_attention.h"
+#include "model/mixture_block.h"
 #include "ops/bias/bias.h"
 #include "ops/gemm/gemm.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -39,6 +40,7 @@ class Block {
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
     // 1. attn_residual = input + attn_out Wo^T, and its norm
     add_attention(a);
+    if (refs_.router) return experts_forward(context_, refs_, weights_, a, out);
     // 2. gate_up = mlp_norm_out Wgu^T + b, and adapters
     gemm(a.mlp_norm_out, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
@@ -64,6 +66,10 @@ class Block {
   // Replaces `grad`, which is d loss / d out, by d loss / d attn_residual.
   void mlp_backward(const BlockActivations& a, const at::Tensor& grad, UnitGradient* gradient,
                     bool stops) const {
+    if (refs_.router) {
+      recompute_mlp_input(a);
+      return experts_backward(context_, refs_, weights_, a, grad, *gradient);
+    }
     if (recomputes_gate_up()) recompute_mlp(a);
     // 1. Through the branch norm, if there is one
     const at::Tensor grad_down =
@@ -211,15 +217,20 @@ class Block {
     return grad_branch;
   }
 
+  // Computes again the norm before the MLP, and with kBlock also the hidden states that it reads.
+  void recompute_mlp_input(const BlockActivations& a) const {
+    if (context_.recompute == Recompute::kBlock) {
+      add_attention(a);
+    } else if (!keeps_norm_outputs()) {
+      norm(a.attn_residual, refs_.post_norm, a.mlp_norm_out, a.mlp_norm_rstd);
+    }
+  }
+
   // Computes again what backward reads of the MLP's forward. The down projection is not among it,
   // unless its output is the input of a norm.
   void recompute_mlp(const BlockActivations& a) const {
     const bool whole = context_.recompute == Recompute::kBlock;
-    if (whole) {
-      add_attention(a);
-    } else {
-      norm(a.attn_residual, refs_.post_norm, a.mlp_norm_out, a.mlp_norm_rstd);
-    }
+    recompute_mlp_input(a);
     gemm(a.mlp_norm_out, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
     add(refs_.gate_up_bias, a.gate_up);
     if (!whole)

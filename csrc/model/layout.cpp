@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "model/mixture_layout.h"
 
 namespace fastsft {
 namespace {
@@ -23,11 +24,15 @@ std::vector<ParamGroup> block_groups(const ModelConfig& c, int64_t layer) {
   const std::string prefix = block_prefix(layer), attention = prefix + "self_attn.";
   std::vector<ParamGroup> groups;
   for (const LinearGroup group : kBlockLinearGroups) {
+    if (linears_of(c, group).empty()) continue;
     ParamGroup& weights = groups.emplace_back();
     for (const Linear& each : linears_of(c, group)) {
       weights.slots.push_back(matrix(prefix + each.name + ".weight", each.outputs, each.inputs));
       weights.slots.back().linear = true;
     }
+  }
+  if (c.is_mixture()) {
+    for (ParamGroup& group : mixture_groups(c, prefix)) groups.push_back(std::move(group));
   }
   groups.push_back({{vector(prefix + "input_layernorm.weight", c.hidden_size)}});
   groups.push_back({{vector(prefix + "post_attention_layernorm.weight", c.hidden_size)}});
@@ -215,7 +220,15 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
   const auto adapters = [&](AdapterGroup group) {
     return ref.adapters(places.places(group, layer));
   };
+  const MixtureNames mixture = mixture_names(c, prefix);
+  const auto stack = [&](const std::string& name, int64_t outputs, int64_t inputs) {
+    return ref(name, c.mixture.experts * outputs, inputs);
+  };
   const auto weight = [&](LinearGroup group) {
+    if (c.is_mixture() && group == LinearGroup::kGateUp)
+      return stack(mixture.gate_up, 2 * c.intermediate_size, c.hidden_size);
+    if (c.is_mixture() && group == LinearGroup::kDown)
+      return stack(mixture.down, c.hidden_size, c.intermediate_size);
     const std::vector<Linear> linears = linears_of(c, group);
     return ref(prefix + linears.front().name + ".weight", outputs_of(linears),
                linears.front().inputs);
@@ -237,6 +250,8 @@ BlockRefs block_refs(const ModelConfig& c, const DecoderLayout& layout, int64_t 
       .down = weight(LinearGroup::kDown),
       .input_norm = ref(prefix + "input_layernorm.weight", c.hidden_size, 0),
       .post_norm = ref(prefix + mlp_input, c.hidden_size, 0),
+      .router =
+          c.is_mixture() ? std::optional(stack(mixture.router, 1, c.hidden_size)) : std::nullopt,
       .qkv_bias = bias(LinearGroup::kQkv),
       .output_bias = bias(LinearGroup::kOutput),
       .gate_up_bias = bias(LinearGroup::kGateUp),

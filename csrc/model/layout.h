@@ -112,6 +112,9 @@ struct AdapterDropout {
 // A decoder block's parameters, and its attention window in tokens (0: no window).
 struct BlockRefs {
   ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: the norm before the MLP
+  // The router of a mixture [experts, hidden]; gate_up and down are then stacks of the experts'
+  // matrices, by rows.
+  std::optional<ParamRef> router;
   std::optional<ParamRef> qkv_bias, output_bias, gate_up_bias, down_bias;
   std::optional<ParamRef> qk_norm;                   // [2, head_dim]: query norm, key norm
   std::optional<ParamRef> attention_norm, mlp_norm;  // branch norms, before the residual sum

@@ -4,9 +4,8 @@ namespace fastsft {
 
 namespace {
 using Group = LinearGroup;
-}  // namespace
 
-std::vector<Linear> linears_of(const ModelConfig& c) {
+std::vector<Linear> all_linears(const ModelConfig& c) {
   const int64_t hidden = c.hidden_size, intermediate = c.intermediate_size;
   const Linear output = {"self_attn.o_proj", Group::kOutput, c.query_size(), hidden};
   const Linear down = {"mlp.down_proj", Group::kDown, intermediate, hidden};
@@ -27,6 +26,18 @@ std::vector<Linear> linears_of(const ModelConfig& c) {
           {"mlp.up_proj", Group::kGateUp, hidden, intermediate},
           down,
           head};
+}
+
+}  // namespace
+
+std::vector<Linear> linears_of(const ModelConfig& config) {
+  std::vector<Linear> linears = all_linears(config);
+  if (config.is_mixture()) {
+    std::erase_if(linears, [](const Linear& each) {
+      return each.group == Group::kGateUp || each.group == Group::kDown;
+    });
+  }
+  return linears;
 }
 
 std::vector<Linear> linears_of(const ModelConfig& config, LinearGroup group) {
@@ -60,8 +71,9 @@ PackCost conversation_cost(const ModelConfig& c) {
   const auto hidden = static_cast<double>(c.hidden_size);
   const auto layers = static_cast<double>(c.num_layers),
              query = static_cast<double>(c.query_size());
-  const double block = hidden * (static_cast<double>(c.qkv_size()) + query +
-                                 3.0 * static_cast<double>(c.intermediate_size));
+  const double mlp = 3.0 * static_cast<double>(c.mlp_rows(1) * c.intermediate_size) +
+                     static_cast<double>(c.mixture.experts);
+  const double block = hidden * (static_cast<double>(c.qkv_size()) + query + mlp);
   const double head = hidden * static_cast<double>(c.vocab_size);
   return {.linear = 6.0 * (layers * block + head), .quadratic = 7.0 * layers * query};
 }

@@ -5,6 +5,7 @@
 #include "ops/attention/attention_choice.h"
 #include "ops/cpu/parallel.h"
 #include "ops/gemm/float_gemm.h"
+#include "ops/grouped_gemm/grouped_memory.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
 namespace fastsft {
@@ -21,11 +22,33 @@ int64_t largest_product(c10::ScalarType dtype, int64_t tokens, int64_t inputs, i
                    cpu::gemm_floats(tokens, outputs, inputs, dtype)});
 }
 
-int64_t block_products(const ModelConfig& c, c10::ScalarType dtype, int64_t tokens) {
+// Returns the scratch floats for an expert's linear on all threads (grouped_gemm_cpu.cpp). An
+// expert gets up to all tokens.
+int64_t expert_product(c10::ScalarType dtype, int64_t tokens, int64_t inputs, int64_t outputs,
+                       int64_t threads) {
+  const int64_t columns = outputs / threads + 1;
+  return threads * std::max({cpu::grouped_floats(tokens, inputs, outputs, dtype),
+                             cpu::grouped_floats(tokens, outputs, inputs, dtype),
+                             cpu::grouped_floats(columns, tokens, inputs, c10::ScalarType::Float),
+                             cpu::grouped_floats(columns, tokens, inputs, dtype)});
+}
+
+int64_t mlp_products(const ModelConfig& c, c10::ScalarType dtype, int64_t tokens, int64_t threads) {
+  const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+  if (c.is_mixture()) {
+    return std::max({expert_product(dtype, tokens, hidden, 2 * inner, threads),
+                     expert_product(dtype, tokens, inner, hidden, threads),
+                     largest_product(dtype, tokens, hidden, c.mixture.experts)});
+  }
+  return std::max(largest_product(dtype, tokens, hidden, 2 * inner),
+                  largest_product(dtype, tokens, inner, hidden));
+}
+
+int64_t block_products(const ModelConfig& c, c10::ScalarType dtype, int64_t tokens,
+                       int64_t threads) {
   return std::max({largest_product(dtype, tokens, c.hidden_size, c.qkv_size()),
                    largest_product(dtype, tokens, c.query_size(), c.hidden_size),
-                   largest_product(dtype, tokens, c.hidden_size, 2 * c.intermediate_size),
-                   largest_product(dtype, tokens, c.intermediate_size, c.hidden_size)});
+                   mlp_products(c, dtype, tokens, threads)});
 }
 
 // Returns the scratch floats for a chunk of logits, whose gradient has `dtype`.
@@ -80,7 +103,7 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
   if (dtype == c10::ScalarType::Float) return sums;
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
   return std::max(
-      {sums, head_products(c, dtype, rows), block_products(c, dtype, tile_rows),
+      {sums, head_products(c, dtype, rows), block_products(c, dtype, tile_rows, threads),
        adapter_products(c, dtype, tile_rows, adapters),
        head_adapter_products(c, dtype, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }

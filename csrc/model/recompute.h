@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "model/config.h"
 
 namespace fastsft {
 
@@ -34,6 +35,13 @@ inline void check_offloaded_inputs(Recompute recompute, bool offload_inputs) {
           "offload_inputs is True, and recompute \"",
           recompute_policies()[static_cast<size_t>(recompute)],
           "\" keeps more than the inputs of blocks; use recompute block with it");
+}
+
+// Throws std::invalid_argument for a mixture of experts, which groups a micro-batch's rows by
+// expert.
+inline void check_tiles(const ModelConfig& config, int64_t tile_tokens) {
+  require(tile_tokens == 0 || !config.is_mixture(), "tile_tokens is ", tile_tokens,
+          ", and a mixture of experts computes all tokens of a micro-batch at once; leave it out");
 }
 
 }  // namespace fastsft

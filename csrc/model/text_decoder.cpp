@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "model/mixture.h"
 #include "ops/bias/bias.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/gemm.h"
@@ -175,7 +176,29 @@ void TextDecoder::add_branch(const std::optional<ParamRef>& norm_ref, const at::
   stream.add_(norm_ref ? norm(branch, norm_ref->view(weights)) : branch);
 }
 
+void TextDecoder::mixture(const BlockRefs& refs, const at::Tensor& flat,
+                          const at::Tensor& stream) const {
+  const MixtureConfig& mixture = config_.mixture;
+  const int64_t tokens = stream.size(0), rows = config_.mlp_rows(tokens);
+  const auto made = [&](at::IntArrayRef sizes) { return at::empty(sizes, stream.options()); };
+  const auto numbers = [&](at::IntArrayRef sizes) {
+    return at::empty(sizes, stream.options().dtype(at::kInt));
+  };
+  const MixtureActivations activations{.logits = made({tokens, mixture.experts}),
+                                       .weights = made({tokens, mixture.chosen}),
+                                       .chosen_experts = numbers({tokens, mixture.chosen}),
+                                       .offsets = numbers({mixture.experts + 1}),
+                                       .pairs = numbers({rows}),
+                                       .rows = numbers({tokens, mixture.chosen}),
+                                       .grouped = made({rows, config_.hidden_size}),
+                                       .gate_up = made({rows, 2 * config_.intermediate_size}),
+                                       .activated = made({rows, config_.intermediate_size})};
+  mixture_forward(config_, mixture_weights(config_, refs, flat),
+                  norm(stream, refs.post_norm.view(flat)), activations, stream, stream);
+}
+
 void TextDecoder::mlp(const BlockRefs& refs, const at::Tensor& weights, const at::Tensor& stream) {
+  if (refs.router) return mixture(refs, weights, stream);
   const at::Tensor gate_up = product(norm(stream, refs.post_norm.view(weights)),
                                      refs.gate_up.view(weights), refs.gate_up_bias, weights);
   const at::Tensor activated =

@@ -45,6 +45,7 @@ class TextDecoder {
                   const at::Tensor& branch, const at::Tensor& stream) const;
   void block(int64_t layer, const at::Tensor& stream, const at::Tensor& positions);
   at::Tensor attend(int64_t layer, const BlockRefs& refs, const at::Tensor& qkv);
+  void mixture(const BlockRefs& refs, const at::Tensor& flat, const at::Tensor& stream) const;
   void mlp(const BlockRefs& refs, const at::Tensor& weights, const at::Tensor& stream);
   at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
 

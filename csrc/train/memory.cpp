@@ -93,6 +93,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                                     r);
   const c10::ScalarType dtype = r.state.compute_dtype;
   check_offloaded_inputs(parse_recompute(r.recompute), r.state.offload_inputs);
+  check_tiles(config, r.state.tile_tokens);
   const BufferTable buffers(config,
                             {.dtype = dtype,
                              .recompute = parse_recompute(r.recompute),

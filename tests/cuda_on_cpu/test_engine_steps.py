@@ -20,6 +20,14 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 24, "tie_word_embeddings": True},
     "mistral": {"sliding_window": 7},
     "gemma2": {"head_dim": 24, "sliding_window": 7, "attn_logit_softcapping": 2.0},
+    "qwen3_moe": {
+        "head_dim": 24,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 40,
+        "norm_topk_prob": True,
+    },
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "gemma3_text": {"head_dim": 24, "sliding_window": 7, "sliding_window_pattern": 2},
 }
 # Kernels that a step of any of them must go through: attention, norms, loss, optimizer.

@@ -88,6 +88,52 @@ def test_native_alone_refuses(tmp_path: Path) -> None:
         open_with_adapters(opt, LoraArguments(lora=True), None, 0, "native")
 
 
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 8}
+
+
+def test_adapters_of_a_mixture_are_the_generic_engines(tmp_path: Path) -> None:
+    directory = config_in(tmp_path / "model", "qwen3_moe", **EXPERTS)
+    assert open_model(directory).engine_kind == "native"
+    adapted: Any = open_with_adapters(directory, LoraArguments(lora=True, lora_dropout=0.0), None, 0)
+    assert adapted.engine_kind == "generic"
+    assert "adapters of qwen3_moe, a mixture of experts" in adapted.engine_words
+    with pytest.raises(ValueError, match=r"no adapters for qwen3_moe.* leave out --engine native"):
+        open_with_adapters(directory, LoraArguments(lora=True), None, 0, "native")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "reason"),
+    [
+        ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step 2, layers without experts"),
+        ("qwen3_moe", {"mlp_only_layers": [0]}, r"mlp_only_layers [0], layers without experts"),
+        ("mixtral", {"router_jitter_noise": 0.1}, "router_jitter_noise 0.1, noise before the routers"),
+    ],
+)
+def test_mixtures_that_native_lacks(
+    model_type: str, changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    own = EXPERTS if model_type == "qwen3_moe" else {"num_local_experts": 4}
+    directory = config_in(tmp_path / "model", model_type, **own, **changes)
+    model: Any = open_model(directory)
+    assert model.engine_kind == "generic" and reason in model.engine_words
+    with pytest.raises(ValueError, match="this model family is built for"):
+        open_model(directory, engine="native").parameter_shapes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_experts_per_tok": 5}, r"\"num_experts_per_tok\" is 5, expected at most 4 of 4 experts"),
+        ({"num_experts": 5000}, "5000 experts; the native engine has at most 1024"),
+        ({"moe_intermediate_size": 0}, "moe_intermediate_size"),
+    ],
+)
+def test_numbers_of_experts_are_checked(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    directory = config_in(tmp_path / "model", "qwen3_moe", **{**EXPERTS, **changes})
+    with pytest.raises(ValueError, match=message):
+        open_model(directory, engine="native").parameter_shapes()
+
+
 @pytest.mark.parametrize(
     ("model_type", "changes", "message"),
     [

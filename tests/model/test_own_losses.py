@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import MixtralConfig
+from transformers import OlmoeConfig
 
 import fastsft
 from fastsft.model.engine_choice import open_model
@@ -71,15 +71,15 @@ def test_a_configuration_inside_counts(inside: tuple[str, ...], tmp_path: Path) 
 
 def test_what_a_class_has_by_itself_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release whose class adds the loss of routers unless config.json says no."""
-    model_type, config = ARCHITECTURES["mixtral: experts"]
+    model_type, config = ARCHITECTURES["olmoe: experts"]
     library_model(model_type, **config).save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
     written.pop("output_router_logits", None)
     (tmp_path / "config.json").write_text(json.dumps(written))
     assert "experts" in str(open_model(str(tmp_path)).parameter_shapes())
-    usual = MixtralConfig.__init__
-    monkeypatch.setattr(MixtralConfig, "__init__", lambda self, **given: usual(self, **{**FLAG, **given}))
-    with pytest.raises(ValueError, match=r"MixtralForCausalLM.config: output_router_logits is true"):
+    usual = OlmoeConfig.__init__
+    monkeypatch.setattr(OlmoeConfig, "__init__", lambda self, **given: usual(self, **{**FLAG, **given}))
+    with pytest.raises(ValueError, match=r"OlmoeForCausalLM.config: output_router_logits is true"):
         open_model(str(tmp_path)).parameter_shapes()
 
 

@@ -24,6 +24,15 @@ MODELS: dict[str, dict[str, Any]] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {**_BASE, "model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 48},
     "qwen2": {**_BASE, "model_type": "qwen2", "num_key_value_heads": 2},
+    "qwen3_moe": {
+        **_BASE,
+        "model_type": "qwen3_moe",
+        "num_key_value_heads": 2,
+        "head_dim": 48,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+    },
     "phi3": {**_BASE, "model_type": "phi3", "num_key_value_heads": 2},
     "gemma2": {**_BASE, "model_type": "gemma2", "num_key_value_heads": 2, "head_dim": 48},
     "gemma3": {**_BASE, "model_type": "gemma3_text", "num_key_value_heads": 2, "head_dim": 48},

@@ -87,6 +87,15 @@ def write_json(path: Path, value: object) -> None:
     replace_file(path, json.dumps(value, indent=2) + "\n")
 
 
+# Of the mixtures of experts, by model_type.
+_EXPERTS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "norm_topk_prob": True,
+    },
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+}  # fmt: skip
+
+
 def small_config(
     *,
     vocab_size: int,
@@ -123,6 +132,7 @@ def small_config(
         "pad_token_id": 0,
         "torch_dtype": "float32",
         "use_cache": True,
+        **_EXPERTS.get(model_type, {}),
     }
 
 

@@ -21,7 +21,8 @@ from fastsft.lora.settings import LoraSettings
 from fastsft.lora.targets import ALL_LINEAR, Targets, resolve
 from fastsft.model import engine_choice
 from fastsft.model.causal_lm import CausalLM
-from fastsft.model.engine_choice import as_model
+from fastsft.model.engine_choice import as_model, with_adaptable_experts
+from fastsft.model.native_support import is_mixture
 from fastsft.runtime.messages import tell
 
 if TYPE_CHECKING:
@@ -68,14 +69,16 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
     """
     if not lora.lora:
         return model
+    model = with_adaptable_experts(model)
     kind = adapted_kind(model)
     if lora.q_lora and model.engine_kind == "generic":
         from fastsft import _C
 
+        prefixes = _C.model_families().items()
+        adaptable = ", ".join(name for kind, name in prefixes if not is_mixture({"model_type": kind}))
         raise ValueError(
-            f"--q_lora True: expected a model of the native engine ({', '.join(_C.model_families().values())}"
-            f"), got one of the generic engine ({getattr(model, 'engine_words', '')}); leave it out, add "
-            "--bf16 True"
+            f"--q_lora True: expected a model of the native engine ({adaptable}), got one of the generic "
+            f"engine ({getattr(model, 'engine_words', '')}); leave it out, add --bf16 True"
         )
     if lora.lora_weight_path:
         adapter = AdapterDirectory(lora.lora_weight_path)
@@ -112,6 +115,7 @@ def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
 
 
 def _targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
+    model = with_adaptable_experts(model)
     if model.engine_kind == "native":
         return resolve(adapter.settings, model.engine_config())
     from fastsft.lora.generic_model import find_generic_targets
@@ -257,6 +261,7 @@ def _with_adapters(model: object, settings: LoraSettings, seed: int, given: obje
             "Trainer(peft_config=): expected a model that no Trainer has trained yet: a directory, a "
             f"fastsft.CausalLM or a model of transformers, got {type(model).__name__}"
         )
+    model = with_adaptable_experts(model)
     name = given if isinstance(given, str) else str(model.source_directory)
     settings = over_base(settings, name, "Trainer(peft_config=): the adapter of a LoraConfig for")
     return adapted_kind(model)(model, settings, seed=seed)

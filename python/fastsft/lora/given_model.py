@@ -24,6 +24,7 @@ from fastsft.model.family import is_native
 from fastsft.model.live_weights import LiveHooks, LiveWeights, raw_parameters
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig, model_config
+from fastsft.model.native_support import is_mixture
 from fastsft.model.weight_identity import VALUES, base_identity, tensor_digests, type_of_digest
 from fastsft.ranks.process_group import gather_objects
 from fastsft.runtime.launch import launch
@@ -255,9 +256,11 @@ def _check_family(module: PeftModel) -> None:
     """Raise ValueError if the native engine does not support the base model's family."""
     base = module.get_base_model()
     model_type = getattr(getattr(base, "config", None), "model_type", None)
-    if model_type is not None and not is_native({"model_type": model_type}):
+    config = {"model_type": model_type}
+    if model_type is not None and (not is_native(config) or is_mixture(config)):
+        lacks = "adapters in the native engine" if is_native(config) else "native engine"
         raise ValueError(
-            f"Trainer: model is a PeftModel of {type(base).__name__}, and {model_type} has no native engine, "
+            f"Trainer: model is a PeftModel of {type(base).__name__}, and {model_type} has no {lacks}, "
             "which alone trains PeftModels: save the base model, and give Trainer(model=<its directory>, "
             "peft_config=LoraConfig(...))"
         )

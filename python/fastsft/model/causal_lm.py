@@ -50,6 +50,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     """
 
     engine_kind = "native"
+    engine_given = "auto"  # the --engine value
     runs_code = False  # True if --trust_remote_code runs the directory's code
 
     def __init__(self, source_directory: Path, config: ModelConfig) -> None:

@@ -28,7 +28,7 @@ from fastsft.model.family import (
 )
 from fastsft.model.loaded_model import LoadedModel
 from fastsft.model.model_config import ModelConfig, config_directory, model_config, model_directory
-from fastsft.model.native_support import why_not_native
+from fastsft.model.native_support import is_mixture, why_not_native
 from fastsft.runtime.messages import warn_once
 
 if TYPE_CHECKING:
@@ -69,7 +69,30 @@ def model_of(
         check_model_code(config, directory, engine)
     why = _why_generic(config, engine, directory, runs_code=runs_code)
     if why is None:
-        return CausalLM.from_pretrained(str(directory), config=config)
+        native = CausalLM.from_pretrained(str(directory), config=config)
+        native.engine_given = engine
+        return native
+    return _checked_generic(config, directory, why, runs_code=runs_code)
+
+
+def with_adaptable_experts(model: CausalLM) -> CausalLM:
+    """Return a native mixture of experts in the generic engine, which has adapters for it; else `model`.
+
+    ValueError if --engine native was given, and for an object of transformers.
+    """
+    if model.engine_kind != "native" or not is_mixture(model.config):
+        return model
+    kind = model.config.get("model_type")
+    if model.engine_given == "native" or type(model) is not CausalLM:
+        raise ValueError(
+            f"LoRA: the native engine has no adapters for {kind}, a mixture of experts; give the model's "
+            "directory, and leave out --engine native: the generic engine trains them"
+        )
+    why = f"adapters of {kind}, a mixture of experts"
+    return _checked_generic(model.config, model.source_directory, why, runs_code=False)
+
+
+def _checked_generic(config: ModelConfig, directory: Path, why: str, *, runs_code: bool) -> CausalLM:
     model = _generic(config, directory, why, runs_code=runs_code)
     # Raises transformers' error for a wrong configuration, before anything else happens.
     model.parameter_shapes()
@@ -166,10 +189,16 @@ def _other_modules(model: PreTrainedModel) -> str | None:
     """Return why the native engine cannot read all settings from the object's modules; None if it can."""
     decoder = getattr(model, "model", None)
     kind = getattr(model.config, "model_type", None)
+    if decoder is not None and is_mixture({"model_type": kind}) and _has_stacked_experts(model):
+        return "transformers 5 has all experts of a layer in one parameter"
     is_newer = (kind == "gemma2" and hasattr(getattr(decoder, "embed_tokens", None), "embed_scale")) or (
         kind == "gemma3_text" and not hasattr(decoder, "rotary_emb_local")
     )
     return "transformers 5 builds a given Gemma of other modules" if is_newer else None
+
+
+def _has_stacked_experts(model: PreTrainedModel) -> bool:
+    return any(name.endswith(".experts.gate_up_proj") for name, _ in model.named_parameters())
 
 
 def _is_of_directory(model: PreTrainedModel) -> bool:

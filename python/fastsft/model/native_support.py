@@ -15,6 +15,18 @@ _ACTIVATIONS = dict.fromkeys(("gemma2", "gemma3_text"), ("hidden_activation", "g
 # In addition to attention_dropout, which every family has.
 _DROPOUTS = {"phi3": ("resid_pdrop", "embd_pdrop")}
 _ONE_WINDOW = ("mistral", "phi3")  # families with the same sliding_window in all layers
+# Settings of mixtures of experts that have one native value: it, and what any other value makes.
+_OF_MIXTURES: dict[str, dict[str, tuple[object, str]]] = {
+    "qwen3_moe": {
+        "decoder_sparse_step": (1, "layers without experts, which the native engine lacks"),
+        "mlp_only_layers": ([], "layers without experts, which the native engine lacks"),
+        "output_router_logits": (False, "a loss of the routers, which the native engine lacks"),
+    },
+    "mixtral": {
+        "router_jitter_noise": (0.0, "noise before the routers, which the native engine lacks"),
+        "output_router_logits": (False, "a loss of the routers, which the native engine lacks"),
+    },
+}
 
 
 def why_not_native(config: Mapping[str, Any]) -> str | None:
@@ -32,6 +44,11 @@ def why_not_native(config: Mapping[str, Any]) -> str | None:
     ignored = {*reasons, *(_ROPE if "partial_rotary_factor" in reasons else ())}
     rest = {name: value for name, value in config.items() if name not in ignored}
     return "; ".join(reasons.values()) if reasons and _is_accepted(rest) else None
+
+
+def is_mixture(config: Mapping[str, Any]) -> bool:
+    """Return True for a native family with experts in place of each layer's MLP."""
+    return config.get("model_type") in _OF_MIXTURES
 
 
 def activation_setting(model_type: str) -> tuple[str, str]:
@@ -55,6 +72,9 @@ def _unsupported_settings(config: Mapping[str, Any]) -> dict[str, str]:
         reasons["layer_types"] = (
             f"layer_types, which the native engine does not read for {config['model_type']}"
         )
+    for name, (value, reason) in _OF_MIXTURES.get(str(config.get("model_type")), {}).items():
+        if config.get(name) not in (None, value):
+            reasons[name] = f"{name} {config[name]}, {reason}"
     if config.get("model_type") == "phi3":
         reasons["partial_rotary_factor"] = _why_not_partial_rotation(config)
     return reasons

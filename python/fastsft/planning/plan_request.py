@@ -58,6 +58,8 @@ class PlanRequest:
         What the user left open is off at first: it is for rows that do not fit otherwise. Offloaded inputs
         come first, because they change no bits. ValueError for flags that the engine does not have.
         """
+        from fastsft import _C
+
         tiles: list[int] = [0, TILE_TOKENS[setting.device]]
         offloads = [False, True]
         if self.tile_tokens is not None:
@@ -71,6 +73,13 @@ class PlanRequest:
                 if value:
                     raise ValueError(f"--{name} {value} needs the native engine; leave it out")
             return [setting]
+        if not _C.takes_tiles(setting.config_json):
+            if self.tile_tokens:
+                raise ValueError(
+                    f"--tile_tokens {self.tile_tokens}: expected a model without experts, whose rows are computed "
+                    "all at once; leave it out"
+                )
+            tiles = [0]
         return [
             setting.with_state(tile_tokens=tokens, offload_inputs=offload)
             for tokens in tiles

@@ -84,6 +84,8 @@ def why_not(plan: MemoryPlan) -> str:
         return (
             "it does not know the rate of our own attention, which computes where FlashAttention-2 does not"
         )
+    if "num_experts_per_tok" in json.loads(setting.config_json):
+        return "no GPU has shown the rate of grouped products of experts"
     if json.loads(setting.config_json).get(_CAP):
         return f"it does not know the rate of attention with {_CAP}, which has a kernel of its own"
     return ""
