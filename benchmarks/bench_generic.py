@@ -8,7 +8,8 @@ tokens that are not padding per second after the first `--warm_up` steps, also p
 processors (which other processes of the machine disturb less), and the peak resident memory of the
 largest rank. `--padded_to`: rows of the baseline, as FastChat pads them (0: to the longest of a micro-batch).
 `--ranks 2`: against the Trainer both run what they do without `--fsdp` (DDP, and `no_shard`), against FSDP2
-both shard. `--fsdp` is our strategy where another one is wanted. Sides: baselines/generic_sides.py.
+both shard. `--fsdp` is our strategy where another one is wanted. `--ours native`: the native engine in the
+place of the generic one. Sides: baselines/generic_sides.py.
 """
 
 from __future__ import annotations
@@ -47,7 +48,13 @@ def config_of(options: argparse.Namespace) -> dict[str, Any]:
     if options.kind == "opt":
         return {**shape, "ffn_dim": 4 * width, "word_embed_proj_dim": width, "dropout": 0.0,
                 "max_position_embeddings": max(options.longest, options.padded_to)}  # fmt: skip
-    more = {"num_local_experts": 4} if options.kind == "mixtral" else {}
+    more = {}
+    if options.kind == "mixtral":
+        more = {"num_local_experts": options.experts}
+    if options.kind == "qwen3_moe":
+        inner = 172 * width // 256  # a fourth of a dense model's
+        more = {"num_experts": options.experts, "num_experts_per_tok": 4, "moe_intermediate_size": inner,
+                "norm_topk_prob": True, "head_dim": 64}  # fmt: skip
     return {**shape, **more, "intermediate_size": 688 * width // 256, "num_key_value_heads": heads,
             "max_position_embeddings": max(options.longest, options.padded_to)}  # fmt: skip
 
@@ -112,7 +119,9 @@ def check(baseline: list[float], ours: list[float]) -> None:
 def options_of(description: str | None) -> argparse.Namespace:
     """Sizes of model and data, of this script and bench_generic_steps.py."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--kind", choices=["llama", "gpt2", "opt", "mixtral"], default="gpt2")
+    parser.add_argument("--kind", choices=["llama", "gpt2", "opt", "mixtral", "qwen3_moe"], default="gpt2")
+    parser.add_argument("--experts", type=int, default=4, help="of a layer, in mixtures of them")
+    parser.add_argument("--ours", choices=["generic", "native"], default="generic", help="our engine")
     parser.add_argument("--against", choices=["native", "trainer", "fsdp2"], default="trainer")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--fsdp", help="our strategy; without: what the baseline does")
@@ -141,11 +150,12 @@ def main() -> None:
         tokens = write_stream(options, folder / "stream.npz")
         results = paired(
             lambda: side(options.against, options, folder, tokens),
-            lambda: side("generic", options, folder, tokens),
+            lambda: side(options.ours, options, folder, tokens),
             pairs=options.pairs, warm_up=0, check=check,
         )  # fmt: skip
     record = {**vars(options), "parameters": parameters, "tokens": tokens.tolist()}
-    name = f"generic_{options.kind}_{options.workload}_{options.against}_{options.ranks}_{options.padded_to}"
+    case = f"{options.kind}_{options.workload}_{options.against}_{options.ranks}_{options.padded_to}"
+    name = f"{options.ours}_{case}"
     write_result(name, results, record)
 
 
