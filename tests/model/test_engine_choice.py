@@ -101,6 +101,16 @@ def test_adapters_of_a_mixture_are_the_generic_engines(tmp_path: Path) -> None:
         open_with_adapters(directory, LoraArguments(lora=True), None, 0, "native")
 
 
+def test_a_mixture_without_room_is_offered_no_adapters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = {"num_experts": 64, "moe_intermediate_size": 2048, "hidden_size": 1024}
+    directory = config_in(tmp_path / "model", "qwen3_moe", **{**EXPERTS, **large})
+    assert cli.main(["plan", "--model", directory, "--memory", "8GiB"]) != 0
+    told = "".join(capsys.readouterr())
+    assert "what would fit" in told and "lora" not in told and "adapters" not in told
+
+
 @pytest.mark.parametrize(
     ("model_type", "changes", "reason"),
     [

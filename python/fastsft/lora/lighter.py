@@ -13,6 +13,7 @@ from fastsft.lora.attach import adapted_kind, requested_settings
 from fastsft.lora.targets import ALL_LINEAR
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.live_weights import LiveHooks
+from fastsft.model.native_support import is_mixture
 from fastsft.planning.gpus import has_bfloat16
 from fastsft.planning.memory_plan import EngineSettings
 
@@ -24,9 +25,9 @@ def lighter_methods(model: CausalLM, setting: EngineSettings) -> Iterator[list[t
     """Yield LoRA and QLoRA, each as flags and the settings that result, without the method of `model`.
 
     A float32 run has a second variant with --bf16 True. Nothing for a script's own model objects, which have
-    no flags.
+    no flags, and for mixtures of experts, whose adapters another engine trains.
     """
-    if isinstance(model, LiveHooks):
+    if isinstance(model, LiveHooks) or (model.engine_kind == "native" and is_mixture(model.config)):
         return
     dtypes = [("", setting)]
     if setting.state.compute_dtype == "float32" and has_bfloat16(setting.gpu):
