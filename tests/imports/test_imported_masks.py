@@ -1,0 +1,126 @@
+"""Imported files learn what LLaMA-Factory and axolotl learn of the same records, by their own readers.
+
+The expected kinds of difference are those that the import names: keys that it does not carry, templates with
+another text, and the end marks of docs/comparing_labels.md.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from family_models import write_family
+from fastsft import _C
+from fastsft.cli import inspect, inspect_against
+from framework_pythons import python_of
+from published_templates import write_model
+
+HERE = Path(__file__).parent
+
+
+def messages(*texts: str, names: tuple[str, str] = ("user", "assistant")) -> list[dict[str, str]]:
+    return [{"role": names[i % 2], "content": text} for i, text in enumerate(texts)]
+
+
+def sharegpt(*texts: str, names: tuple[str, str] = ("human", "gpt")) -> list[dict[str, str]]:
+    return [{"from": names[i % 2], "value": text} for i, text in enumerate(texts)]
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+TOOL = {"name": "weather", "description": "The weather.", "parameters": {"type": "object", "properties": {}}}
+CHATS = [
+    {"messages": messages("Hi", "Ho.")},
+    {"messages": [SYSTEM, *messages("Ping?", "Pong.", "Tick?", "Tock.")]},
+    {"messages": messages("One?", "Two, three.", "Four?", "Five.", "Six?", "Seven.")},
+]
+PROMPTS = [
+    {"instruction": "Add one and two.", "input": "", "output": "Three."},
+    {"instruction": "Translate.", "input": "Hund", "output": "Dog."},
+]
+FILES: dict[str, list[dict[str, Any]]] = {
+    "data/chats.jsonl": CHATS, "chats.jsonl": CHATS, "corpus.jsonl": CHATS,
+    "data/facts.json": PROMPTS,
+    "data/tools.json": [
+        {"conversations": sharegpt("Hi", "Ho.")},
+        {
+            "conversations": [
+                *sharegpt("Rain?"),
+                {"from": "function_call", "value": '{"name": "weather", "arguments": {}}'},
+                {"from": "observation", "value": "sunny"},
+                {"from": "gpt", "value": "It shines."},
+            ],
+            "tools": json.dumps([TOOL]),
+        },
+    ],
+    "data/cards.json": [
+        {"question": "And two?", "answer": "Two.", "history": [["One?", "One."]]},
+        {"question": "Dog?", "answer": "Hund.", "history": []},
+    ],
+    "data/calls.json": [{"conversations": sharegpt("Hi", "Ho.", "He?", "Ha.", names=("caller", "agent"))}],
+    "bodies.jsonl": [{"body": "It rains.", "text": "It rains."}],
+}  # fmt: skip
+# trainer and file -> stand-in, data, kinds of difference
+LLAMA_2, LLAMA_3 = "llama-2", "llama-3"
+CASES: dict[tuple[str, str], tuple[str, str, set[str]]] = {
+    ("llamafactory", "lora"): (LLAMA_3, "data/facts.json,data/chats.jsonl", set()),
+    # The import names the spaces on both sides of a reply.
+    ("llamafactory", "qlora"): (LLAMA_2, "data/facts.json", {"white space"}),
+    # Its data set's tags name no system message: LLaMA-Factory drops the record that has one.
+    ("llamafactory", "full_zero3"): ("qwen2.5", "data/chats.jsonl", {"end mark", "dropped record"}),
+    ("llamafactory", "packed_bf16"): ("qwen3", "data/chats.jsonl", {"end mark"}),
+    ("llamafactory", "ray_tools"): ("qwen2.5", "data/tools.json", {"end mark"}),
+    ("llamafactory", "mlflow"): (LLAMA_3, "data/chats.jsonl", set()),
+    ("llamafactory", "half"): ("qwen2.5", "data/cards.json", {"end mark"}),
+    ("llamafactory", "evaluated"): ("qwen3", "data/chats.jsonl", {"end mark"}),
+    ("llamafactory", "more_methods"): (LLAMA_3, "data/chats.jsonl", {"default system text"}),
+    ("llamafactory", "tagged"): ("gemma-2", "data/calls.json", {"end mark"}),
+    ("axolotl", "modules"): ("qwen2.5", "chats.jsonl", set()),
+    ("axolotl", "short"): (LLAMA_3, "corpus.jsonl", set()),
+    # A completion: the import says to rename the field, so the data has it under both names.
+    ("axolotl", "half"): (LLAMA_2, "bodies.jsonl", set()),
+    ("axolotl", "chat_template"): (LLAMA_3, "chats.jsonl", set()),
+}
+
+
+def kinds(trainer: str, name: str, folder: Path, python: str) -> dict[str, dict[str, int]]:
+    """Return the kinds of difference of a file, read in `folder`."""
+    model, data, _ = CASES[trainer, name]
+    write = write_family if model == LLAMA_2 else write_model
+    write(folder / "model", "llama2_chat" if model == LLAMA_2 else model)
+    # LLaMA-Factory asks for the kind of the model; weights are not read.
+    (folder / "model" / "config.json").write_text('{"model_type": "llama", "vocab_size": 1000}')
+    for path, rows in FILES.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        text = json.dumps(rows) if path.endswith(".json") else "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / path).write_text(text)
+    words = [
+        "--against_config",
+        f"{name}.yaml",
+        "--model",
+        "model",
+        "--data",
+        data,
+        "--against_python",
+        python,
+    ]
+    args = inspect.parse(words)
+    setup = inspect.setup_from(args, args.data)
+    choice = _C.SurveyChoice(count=9, whole=True)
+    seen = inspect_against.compared(args, setup, inspect.label_settings(args), choice)
+    assert any(sum(record.ours.learned) for record in seen.records if record.ours is not None)
+    return {str(kind): count for kind, count in seen.counts().items()}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("trainer", "name"), CASES, ids=["-".join(case) for case in CASES])
+def test_masks_of_imported_files(
+    trainer: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(HERE / trainer, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    found = kinds(trainer, name, tmp_path, python_of(trainer))
+    assert set(found) == CASES[trainer, name][2], found
