@@ -55,12 +55,14 @@ def layer_traffic(widths: Widths, *, copies: bool) -> dict[str, int]:
 
 def recomputed_traffic(widths: Widths, policy: str, *, copies: bool) -> int:
     """Return the bytes per token that a layer's kernels read and write again under a recompute policy."""
-    hidden, inner = widths.hidden, widths.inner
+    hidden, inner, query, _, heads, _ = widths
     if policy == "selective":
         return 4 * hidden + 2 * inner
     if policy == "gate_up":
         return 6 * hidden + 2 * inner
     if policy == "block":
-        # the forward pass without SwiGLU, whose result backward writes as under the other policies
-        return sum(layer_traffic(widths, copies=copies).values()) // 2 - 6 * inner
+        # The forward pass without SwiGLU. Backward writes SwiGLU's result, and that of the input norm.
+        forward = layer_traffic(widths, copies=copies)
+        copied = 4 * query + 8 * heads if copies else 0
+        return forward["rms_norm forward"] + forward["rope"] // 2 + copied + 2 * hidden + 2 * inner
     return 0
