@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import faulthandler
+import gc
 import importlib
 import importlib.util
 import json
@@ -136,6 +137,7 @@ def main() -> None:
         sys.path[:] = order["path"]
         os.chdir(order["directory"])
         function = function_of(order)
+        gc.freeze()  # each collection of a rank would look at all that was imported, and copy its pages
         children = [fork(rank, order, function) for rank in range(order["world_size"])]
         print(json.dumps(statuses(children, order["seconds"])), file=answers, flush=True)
 
