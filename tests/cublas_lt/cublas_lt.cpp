@@ -3,6 +3,7 @@
 #include "cublas_lt/cublas_lt.h"
 
 #include <algorithm>
+#include <cstring>
 
 using namespace fake_cublas_lt;
 
@@ -24,12 +25,30 @@ Preference& preference_of(cublasLtMatmulPreference_t handle) {
   return *reinterpret_cast<Preference*>(handle);
 }
 
+// cuBLASLt's table of 8-bit products: the first operand transposed, the second not, all columns at
+// multiples of 16 bytes, one of the two e4m3, both with scales of one mode.
+bool fits_8_bits(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
+  const bool are_fp8 = has_8_bits(a.type) && has_8_bits(b.type) &&
+                       (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3);
+  const auto aligned = [](const Layout& layout) {
+    const auto bytes = static_cast<int64_t>(layout.element_bytes());
+    return layout.rows * bytes % 16 == 0 && layout.ld * bytes % 16 == 0;
+  };
+  return are_fp8 && desc.compute == CUBLAS_COMPUTE_32F && desc.trans_a == CUBLAS_OP_T &&
+         desc.trans_b == CUBLAS_OP_N && aligned(a) && aligned(b) && aligned(d) &&
+         !has_8_bits(d.type) && desc.scale_a && desc.scale_b && desc.mode_a == desc.mode_b;
+}
+
 bool fits(const Desc& desc, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
   const bool turn_a = desc.trans_a == CUBLAS_OP_T, turn_b = desc.trans_b == CUBLAS_OP_T;
   const int64_t m = turn_a ? a.columns : a.rows, inner_a = turn_a ? a.rows : a.columns;
   const int64_t n = turn_b ? b.rows : b.columns, inner_b = turn_b ? b.columns : b.rows;
-  return inner_a == inner_b && d.rows == m && d.columns == n && c.rows == m && c.columns == n &&
-         c.type == d.type && a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
+  const bool same_sizes =
+      inner_a == inner_b && d.rows == m && d.columns == n && c.rows == m && c.columns == n;
+  if (!same_sizes || c.type != d.type) return false;
+  if (has_8_bits(a.type) || has_8_bits(b.type)) return fits_8_bits(desc, a, b, d);
+  const bool has_scales = desc.scale_a || desc.scale_b || desc.has_vectors();
+  return a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F) && !has_scales;
 }
 
 int64_t inner_size(const Desc& desc, const Layout& a) {
@@ -74,15 +93,31 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
-  if (bytes != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
-  const bool is_a = attribute == CUBLASLT_MATMUL_DESC_TRANSA;
-  if (!is_a && attribute != CUBLASLT_MATMUL_DESC_TRANSB) {
-    report_wrong_call("an attribute of cublasLtMatmulDesc_t that is not implemented");
-    return CUBLAS_STATUS_NOT_SUPPORTED;
+  Desc& to = desc_of(desc);
+  const auto set = [&](auto& member) {
+    if (bytes != sizeof member) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&member, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(to.trans_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return set(to.trans_b);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return set(to.scale_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return set(to.scale_b);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return set(to.mode_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return set(to.mode_b);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+      return set(to.fast_accumulation);
+    default:
+      report_wrong_call("an attribute of cublasLtMatmulDesc_t that is not implemented");
+      return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  (is_a ? desc_of(desc).trans_a : desc_of(desc).trans_b) =
-      *static_cast<const cublasOperation_t*>(value);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
@@ -153,7 +188,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const Preference& preference = preference_of(handle);
   const auto& alignments = preference.alignments;
   // As on GPUs whose 16-bit products take two elements at once.
-  if (layout_of(a).type != CUDA_R_32F && *std::ranges::min_element(alignments) < 4)
+  const uint64_t least = has_8_bits(layout_of(a).type) ? 16 : 4;
+  if (layout_of(a).type != CUDA_R_32F && *std::ranges::min_element(alignments) < least)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   for (const uint64_t parts : {1, 2, 3}) {
     const size_t workspace = workspace_bytes_of(parts, layout_of(d));

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <vector>
 
 #include "cublas_lt/cublas_lt.h"
@@ -17,9 +18,23 @@ uint16_t to_16_bits(float value, cudaDataType_t type) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
+float from_8_bits(uint8_t bits, cudaDataType_t type) {
+  const bool wide = type == CUDA_R_8F_E5M2;  // has a wider exponent, infinities, and more NaNs
+  const int mantissa_bits = wide ? 2 : 3, bias = wide ? 15 : 7;
+  const int exponent = (bits & 0x7f) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
+  if (wide ? exponent == 31 : (bits & 0x7f) == 0x7f)
+    return wide && mantissa == 0 ? (bits >> 7 ? -INFINITY : INFINITY) : NAN;
+  const int whole = exponent == 0 ? mantissa : mantissa | 1 << mantissa_bits;
+  const float size =
+      std::ldexp(static_cast<float>(whole), (exponent == 0 ? 1 : exponent) - bias - mantissa_bits);
+  return bits >> 7 ? -size : size;
+}
+
 float element(const void* data, const Layout& layout, int64_t row, int64_t column) {
   const int64_t at = column * layout.ld + row;
   if (layout.type == CUDA_R_32F) return static_cast<const float*>(data)[at];
+  if (has_8_bits(layout.type))
+    return from_8_bits(static_cast<const uint8_t*>(data)[at], layout.type);
   return from_16_bits(static_cast<const uint16_t*>(data)[at], layout.type);
 }
 
@@ -63,6 +78,14 @@ int64_t Product::inner() const {
   return desc.trans_a == CUBLAS_OP_T ? a_layout.rows : a_layout.columns;
 }
 
+float Product::scale_a(int64_t row) const {
+  return desc.scale_a == nullptr ? 1.0f : desc.scale_a[desc.has_vectors() ? row : 0];
+}
+
+float Product::scale_b(int64_t column) const {
+  return desc.scale_b == nullptr ? 1.0f : desc.scale_b[desc.has_vectors() ? column : 0];
+}
+
 double Product::flops() const {
   return 2.0 * static_cast<double>(d_layout.rows) * static_cast<double>(d_layout.columns) *
          static_cast<double>(inner());
@@ -76,8 +99,9 @@ void Product::compute() const {
   auto* const sums = static_cast<float*>(workspace);
   const auto part_sum = [&](int64_t part, int64_t row, int64_t column) {
     const int64_t begin = depth * part / parts, end = depth * (part + 1) / parts;
-    return alpha * dot(left.data() + row * depth + begin, right.data() + column * depth + begin,
-                       end - begin);
+    return alpha * scale_a(row) * scale_b(column) *
+           dot(left.data() + row * depth + begin, right.data() + column * depth + begin,
+               end - begin);
   };
   for (int64_t part = 0; parts > 1 && part < parts; ++part) {
     for (int64_t column = 0; column < columns; ++column) {

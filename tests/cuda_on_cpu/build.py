@@ -159,6 +159,7 @@ def glue(text: dict[str, str]) -> str:
     schemas = [name.replace("_cuda.cpp", ".cpp") for name in launching]
     others = [
         "ops/gemm/gemm.cpp",
+        "ops/gemm/scaled_gemm.cpp",
         "ops/gemm/tuned_gemms.cpp",
         "ops/schema.cpp",
         "ops/dynamic_levels.cpp",

@@ -25,6 +25,7 @@ OPS = {
     "ops/cuda/column_sums.cu": "bias_backward qk_norm_backward",
     "ops/cuda/reduce.cuh": "rms_norm_backward linear_cross_entropy norm_squared qk_norm adamw8bit",
     "ops/grouped_gemm/tile_product.cuh": "grouped_gemm grouped_weight_gradient",
+    "ops/fp8/fp8_cuda.cu": "fp8_quantize_transposed",
     "ops/linear_cross_entropy/linear_cross_entropy_cuda.cu": "linear_cross_entropy",
     "ops/nf4/nf4_cuda.cu": "nf4_dequantize",
     "ops/routing/routing_cuda.cu": "route_tokens",

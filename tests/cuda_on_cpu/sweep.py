@@ -35,7 +35,7 @@ def calls() -> Iterator[Call]:
     """Every call; random numbers are drawn as it goes on."""
     for group in (
         *(norms, rows, embeddings, losses, optimizer, factored, in_8_bits, attention, frozen, routing),
-        grouped_products,
+        *(grouped_products, fp8),
     ):
         yield from group()
 
@@ -242,3 +242,16 @@ def grouped_products() -> Iterator[Call]:
         yield Call("grouped_weight_gradient", (grad, x, offsets, torch.full_like(held, torch.nan), 0.0))
         if dtype == torch.bfloat16:
             yield Call("grouped_weight_gradient", (grad, x, offsets, held.bfloat16(), 1.0))
+
+
+def fp8() -> Iterator[Call]:
+    """Rows of whole accesses and of single elements, tiles that are cut, and words that do not fit."""
+    for dtype, (rows, columns) in product(STATES, ((5, 2200), (70, 136), (66, 33))):
+        x = torch.randn(rows, columns).to(dtype)
+        x[1] = 0
+        for kind, power_of_2 in ((torch.float8_e4m3fn, True), (torch.float8_e5m2, False)):
+            into = torch.zeros(rows, columns).to(kind), torch.zeros(rows)
+            for rowwise in (True, False):
+                yield Call("fp8_quantize", (x, rowwise, power_of_2, *into))
+            turned = torch.zeros(columns, rows).to(kind), torch.zeros(columns)
+            yield Call("fp8_quantize_transposed", (x, power_of_2, *turned))

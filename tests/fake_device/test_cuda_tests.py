@@ -12,9 +12,10 @@ from fake_device.running import TESTS, FakeDevice
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3000)]
 FILES = (
-    "ops/test_attention_cuda.py", "ops/test_elementwise_cuda.py", "ops/test_gemm_cuda.py",
+    "ops/test_attention_cuda.py", "ops/test_elementwise_cuda.py", "ops/test_fp8.py", "ops/test_gemm_cuda.py",
     "ops/test_linear_cross_entropy_cuda.py", "ops/test_nf4.py", "ops/test_optimizer_ops_cuda.py",
-    "ops/test_rms_norm_cuda.py", "train/test_engine_cuda.py", "weight_sync/test_nccl.py",
+    "ops/test_rms_norm_cuda.py", "ops/test_scaled_gemm.py", "train/test_engine_cuda.py",
+    "weight_sync/test_nccl.py",
 )  # fmt: skip
 ELSEWHERE = {"ops/test_cudnn_attention_cuda.py"}  # large shapes; small ones are in test_cudnn.py
 

@@ -26,6 +26,22 @@ def gemm(a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool =
     return (a.T if transpose_a else a) @ (b.T if transpose_b else b)
 
 
+def fp8_quantize(x: Tensor, dtype: torch.dtype, *, rowwise: bool, power_of_2: bool) -> tuple[Tensor, Tensor]:
+    """Return x in 8-bit floats, and its scales by row.
+
+    Values are multiplied by limit / amax, of each row or of the matrix, which may be rounded down to a power
+    of two. A scale is the inverse factor.
+    """
+    limit = torch.finfo(dtype).max
+    amax = x.double().abs().amax(-1, keepdim=True) if rowwise else x.double().abs().max()
+    factor = (limit / amax.clamp(min=1e-12)).float()
+    if power_of_2:
+        mantissa, _ = torch.frexp(factor)
+        factor = factor / (2 * mantissa)
+    values = (x.float() * factor).clamp(-limit, limit).to(dtype)
+    return values, (1 / factor).expand(len(x), 1).reshape(-1).contiguous()
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
     """Return (offset + weight) * x / sqrt(mean(x^2) + eps), normalized over the last dimension."""
     return (offset + weight) * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))

@@ -26,6 +26,9 @@ struct GemmOperands {
   const void* addend;
   void* out;
   float beta;
+  // Factors of a's and b's rows; null without scales.
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
 };
 
 // A product in cuBLASLt's terms. cuBLASLt's matrices are column-major, so a row-major out = op(a)
@@ -33,6 +36,9 @@ struct GemmOperands {
 class LtProduct {
  public:
   explicit LtProduct(const GemmKey& key);
+
+  // Sets the operands' scales. Heuristics need them, too.
+  void set_scales(const GemmOperands& operands) const;
 
   // Returns the algorithms that cuBLASLt proposes, best first; empty if it has none. They are
   // deterministic: none adds with atomics.

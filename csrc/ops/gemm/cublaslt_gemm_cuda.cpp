@@ -11,13 +11,21 @@ void check(cublasStatus_t status, const GemmKey& key, const char* call) {
                 "]: ", cublasLtGetStatusString(status));
 }
 
+cudaDataType_t type_of(Dtype dtype) {
+  if (dtype == Dtype::kFloat) return CUDA_R_32F;
+  return dtype == Dtype::kHalf ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+// Returns the type of an operand whose 8-bit type is `fp8`.
+cudaDataType_t type_of(const GemmKey& key, Fp8Type fp8) {
+  if (!key.has_scales()) return type_of(key.dtype);
+  return fp8 == Fp8Type::kE5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+}
+
 // Describes a row-major matrix [rows, columns] with row stride `stride` as column-major [columns,
 // rows].
-LtHandle<cublasLtMatrixLayout_t> layout(const GemmKey& key, Dtype dtype, int64_t rows,
+LtHandle<cublasLtMatrixLayout_t> layout(const GemmKey& key, cudaDataType_t type, int64_t rows,
                                         int64_t columns, int64_t stride) {
-  const cudaDataType_t type = dtype == Dtype::kFloat  ? CUDA_R_32F
-                              : dtype == Dtype::kHalf ? CUDA_R_16F
-                                                      : CUDA_R_16BF;
   cublasLtMatrixLayout_t result = nullptr;
   check(cublasLtMatrixLayoutCreate(&result, type, static_cast<uint64_t>(columns),
                                    static_cast<uint64_t>(rows), stride),
@@ -25,9 +33,9 @@ LtHandle<cublasLtMatrixLayout_t> layout(const GemmKey& key, Dtype dtype, int64_t
   return LtHandle<cublasLtMatrixLayout_t>(result);
 }
 
-void set_transpose(const GemmKey& key, cublasLtMatmulDesc_t desc,
-                   cublasLtMatmulDescAttributes_t attribute, bool transpose) {
-  const cublasOperation_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+template <typename Value>
+void set(const GemmKey& key, cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+         const Value& value) {
   check(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), key,
         "cublasLtMatmulDescSetAttribute");
 }
@@ -37,8 +45,16 @@ LtHandle<cublasLtMatmulDesc_t> describe(const GemmKey& key) {
   const auto compute = key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   check(cublasLtMatmulDescCreate(&result, compute, CUDA_R_32F), key, "cublasLtMatmulDescCreate");
   LtHandle<cublasLtMatmulDesc_t> desc(result);
-  set_transpose(key, result, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b);
-  set_transpose(key, result, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a);
+  const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  set(key, result, CUBLASLT_MATMUL_DESC_TRANSA, operation(key.transpose_b));
+  set(key, result, CUBLASLT_MATMUL_DESC_TRANSB, operation(key.transpose_a));
+  if (!key.has_scales()) return desc;
+  set(key, result, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_accumulation});
+  if (key.rowwise_scales) {
+    const auto mode = int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F};
+    set(key, result, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+    set(key, result, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+  }
   return desc;
 }
 
@@ -74,12 +90,18 @@ LtHandle<cublasLtMatmulPreference_t> preferences(const GemmKey& key, size_t work
 LtProduct::LtProduct(const GemmKey& key)
     : key_(key),
       desc_(describe(key)),
-      a_(layout(key, key.dtype, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k,
-                key.lda)),
-      b_(layout(key, key.dtype, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n,
-                key.ldb)),
-      addend_(layout(key, key.out_dtype, key.m, key.n, key.ldadd)),
-      out_(layout(key, key.out_dtype, key.m, key.n, key.ldout)) {}
+      a_(layout(key, type_of(key, key.fp8), key.transpose_a ? key.k : key.m,
+                key.transpose_a ? key.m : key.k, key.lda)),
+      b_(layout(key, type_of(key, Fp8Type::kE4m3), key.transpose_b ? key.n : key.k,
+                key.transpose_b ? key.k : key.n, key.ldb)),
+      addend_(layout(key, type_of(key.out_dtype), key.m, key.n, key.ldadd)),
+      out_(layout(key, type_of(key.out_dtype), key.m, key.n, key.ldout)) {}
+
+void LtProduct::set_scales(const GemmOperands& operands) const {
+  if (!key_.has_scales()) return;
+  set(key_, desc_.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.scale_b);
+  set(key_, desc_.get(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_a);
+}
 
 std::vector<cublasLtMatmulAlgo_t> LtProduct::propose(cublasLtHandle_t handle,
                                                      size_t workspace_bytes, int count) const {
@@ -110,6 +132,7 @@ void LtProduct::run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorit
                     const GemmOperands& operands, void* workspace, size_t workspace_bytes,
                     cudaStream_t stream) const {
   const float alpha = 1.0f;
+  set_scales(operands);
   check(cublasLtMatmul(handle, desc_.get(), &alpha, operands.b, b_.get(), operands.a, a_.get(),
                        &operands.beta, operands.addend, addend_.get(), operands.out, out_.get(),
                        &algorithm, workspace, workspace_bytes, stream),

@@ -3,11 +3,9 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
 
-#include <stdexcept>
-
 #include "ops/gemm/gemm_key.h"
 #include "ops/gemm/gemm_plans.h"
-#include "ops/gemm/tuned_gemms.h"
+#include "ops/gemm/scaled_gemm.h"
 
 namespace fastsft {
 namespace {
@@ -38,27 +36,14 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
   const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
   const cuda::GemmKey key =
       cuda::gemm_key(left, right, addend, out, transpose_a, transpose_b, beta);
-  auto plan = cuda::gemm_plan(key);
-  if (plan->candidates.empty()) {
-    add_in_place();
-    return widened_gemm(a, b, out, transpose_a, transpose_b, beta);
-  }
-  const cuda::GemmOperands operands{.a = left.data_ptr(),
-                                    .b = right.data_ptr(),
-                                    .addend = addend.data_ptr(),
-                                    .out = out.data_ptr(),
-                                    .beta = static_cast<float>(beta)};
-  if (GemmTuning::active() && !TunedGemms::instance().near(key)) {
-    cuda::tune_gemm(*plan, key, operands);
-    plan = cuda::gemm_plan(key);
-  }
-  try {
-    cuda::run_gemm(*plan, key, plan->algorithm, operands);
-  } catch (const std::runtime_error&) {
-    if (!plan->tuned) throw;
-    cuda::drop_tuned(key);
-    cuda::run_gemm(*plan, key, plan->candidates.front(), operands);
-  }
+  if (cuda::run_planned(key, {.a = left.data_ptr(),
+                              .b = right.data_ptr(),
+                              .addend = addend.data_ptr(),
+                              .out = out.data_ptr(),
+                              .beta = static_cast<float>(beta)}))
+    return;
+  add_in_place();
+  widened_gemm(a, b, out, transpose_a, transpose_b, beta);
 }
 
 void gemm_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool transpose_a,
@@ -71,6 +56,30 @@ void gemm_add_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
                    const at::Tensor& out, bool transpose_a, bool transpose_b) {
   check_gemm_add(a, b, addend, out, transpose_a, transpose_b);
   product(a, b, cuda::with_separate_rows(addend), out, transpose_a, transpose_b, 1.0);
+}
+
+void scaled_gemm_cuda(const at::Tensor& a, const at::Tensor& scale_a, const at::Tensor& b,
+                      const at::Tensor& scale_b, const at::Tensor& addend, const at::Tensor& out,
+                      double beta, bool rowwise, bool fast_accumulation) {
+  check_scaled_gemm(a, scale_a, b, scale_b, addend, out, beta, rowwise, fast_accumulation);
+  if (out.numel() == 0) return;
+  const c10::cuda::CUDAGuard guard(a.device());
+  const at::Tensor added = cuda::with_separate_rows(addend);
+  cuda::GemmKey key = cuda::gemm_key(a, b, added, out, false, true, beta);
+  key.dtype = cuda::Dtype::kBFloat16;
+  key.fp8 = a.scalar_type() == at::kFloat8_e5m2 ? cuda::Fp8Type::kE5m2 : cuda::Fp8Type::kE4m3;
+  key.rowwise_scales = rowwise;
+  key.fast_accumulation = fast_accumulation;
+  const bool ran = cuda::run_planned(key, {.a = a.data_ptr(),
+                                           .b = b.data_ptr(),
+                                           .addend = added.data_ptr(),
+                                           .out = out.data_ptr(),
+                                           .beta = static_cast<float>(beta),
+                                           .scale_a = scale_a.data_ptr<float>(),
+                                           .scale_b = scale_b.data_ptr<float>()});
+  TORCH_CHECK(ran, "scaled_gemm: cuBLASLt has no 8-bit algorithm on this GPU for ", a.sizes(),
+              " and ", b.sizes(), rowwise ? " with a scale for each row" : "",
+              "; train without --fp8", rowwise ? ", or with --fp8 tensorwise" : "");
 }
 
 int64_t gemm_candidate_cuda(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
@@ -103,6 +112,7 @@ int64_t gemm_library_version_cuda(const at::Tensor& like) {
 TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
   m.impl("gemm", &gemm_cuda);
   m.impl("gemm_add", &gemm_add_cuda);
+  m.impl("scaled_gemm", &scaled_gemm_cuda);
   m.impl("gemm_candidate", &gemm_candidate_cuda);
   m.impl("gemm_library_version", &gemm_library_version_cuda);
 }

@@ -10,6 +10,8 @@
 
 namespace fastsft::cuda {
 
+enum class Fp8Type { kNone, kE4m3, kE5m2 };
+
 // The properties of out = op(a) op(b) + beta * addend that determine which algorithms cuBLASLt can
 // run. Products with equal keys use the same algorithm. m, n and k are the sizes of the
 // row-major matrices in ops/gemm/gemm.h.
@@ -20,11 +22,15 @@ struct GemmKey {
   Dtype dtype = Dtype::kFloat, out_dtype = Dtype::kFloat;
   bool accumulates = false;  // beta is not 0
   bool tf32 = false;
+  // Of 8-bit products (ops/gemm/scaled_gemm.h): a's type, where b's is kE4m3 and `dtype` is unused.
+  Fp8Type fp8 = Fp8Type::kNone;
+  bool rowwise_scales = false, fast_accumulation = false;
   // Row alignments in bytes: the largest power of two up to 256 that divides every row's address.
   uint64_t alignment_a = 256, alignment_b = 256, alignment_add = 256, alignment_out = 256;
   int device = 0;
 
   bool operator==(const GemmKey&) const = default;
+  bool has_scales() const { return fp8 != Fp8Type::kNone; }
 };
 
 struct GemmKeyHash {

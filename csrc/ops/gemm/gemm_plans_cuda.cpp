@@ -71,7 +71,7 @@ void take_tuned(GemmPlan& plan, const GemmKey& key) {
   if (plan.tuned) plan.algorithm = algorithm;
 }
 
-std::shared_ptr<GemmPlan> find_or_make(const GemmKey& key) {
+std::shared_ptr<GemmPlan> find_or_make(const GemmKey& key, const GemmOperands& operands = {}) {
   static uint64_t generation = 0;
   if (generation != TunedGemms::instance().generation()) {
     plans().clear();
@@ -79,6 +79,7 @@ std::shared_ptr<GemmPlan> find_or_make(const GemmKey& key) {
   }
   if (const auto found = plans().find(key); found != plans().end()) return found->second;
   auto plan = std::make_shared<GemmPlan>(GemmPlan{LtProduct(key), {}});
+  plan->product.set_scales(operands);
   plan->candidates = plan->product.propose(lt_handle(key.device), kWorkspaceBytes, kCandidates);
   if (!plan->candidates.empty()) {
     plan->algorithm = plan->candidates.front();
@@ -94,9 +95,9 @@ std::shared_ptr<GemmPlan> find_or_make(const GemmKey& key) {
 
 }  // namespace
 
-std::shared_ptr<const GemmPlan> gemm_plan(const GemmKey& key) {
+std::shared_ptr<const GemmPlan> gemm_plan(const GemmKey& key, const GemmOperands& operands) {
   const std::lock_guard lock(mutex());
-  return find_or_make(key);
+  return find_or_make(key, operands);
 }
 
 void choose_gemm_candidate(const GemmKey& key, size_t index) {
@@ -152,9 +153,11 @@ size_t GemmKeyHash::operator()(const GemmKey& key) const {
     mix(value);
   }
   mix(static_cast<uint64_t>(key.transpose_a) | static_cast<uint64_t>(key.transpose_b) << 1 |
-      static_cast<uint64_t>(key.dtype) << 2 | static_cast<uint64_t>(key.out_dtype) << 3 |
-      static_cast<uint64_t>(key.accumulates) << 4 | static_cast<uint64_t>(key.tf32) << 5 |
-      static_cast<uint64_t>(key.device) << 6);
+      static_cast<uint64_t>(key.dtype) << 2 | static_cast<uint64_t>(key.out_dtype) << 5 |
+      static_cast<uint64_t>(key.accumulates) << 8 | static_cast<uint64_t>(key.tf32) << 9 |
+      static_cast<uint64_t>(key.rowwise_scales) << 10 |
+      static_cast<uint64_t>(key.fast_accumulation) << 11 | static_cast<uint64_t>(key.fp8) << 12 |
+      static_cast<uint64_t>(key.device) << 14);
   return static_cast<size_t>(hash);
 }
 

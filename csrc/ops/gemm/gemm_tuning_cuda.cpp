@@ -94,6 +94,23 @@ std::vector<float> candidate_times(const GemmPlan& plan, const GemmKey& key,
 
 }  // namespace
 
+bool run_planned(const GemmKey& key, const GemmOperands& operands) {
+  auto plan = gemm_plan(key, operands);
+  if (plan->candidates.empty()) return false;
+  if (GemmTuning::active() && !TunedGemms::instance().near(key)) {
+    tune_gemm(*plan, key, operands);
+    plan = gemm_plan(key, operands);
+  }
+  try {
+    run_gemm(*plan, key, plan->algorithm, operands);
+  } catch (const std::runtime_error&) {
+    if (!plan->tuned) throw;
+    drop_tuned(key);
+    run_gemm(*plan, key, plan->candidates.front(), operands);
+  }
+  return true;
+}
+
 void tune_gemm(const GemmPlan& plan, const GemmKey& key, const GemmOperands& operands) {
   const std::vector<float> times = candidate_times(plan, key, operands);
   const auto fastest = std::ranges::min_element(times);

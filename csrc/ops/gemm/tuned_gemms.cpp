@@ -15,7 +15,8 @@ std::atomic<bool> tuning{false};
 // Returns the key's parts that must match exactly: all but m, k, the alignments and the device.
 auto kind_of(const GemmKey& key) {
   return std::tuple(key.n, key.lda, key.ldb, key.ldadd, key.ldout, key.transpose_a, key.transpose_b,
-                    key.dtype, key.out_dtype, key.accumulates, key.tf32);
+                    key.dtype, key.out_dtype, key.accumulates, key.tf32, key.fp8,
+                    key.rowwise_scales, key.fast_accumulation);
 }
 
 bool aligned_as_well(const GemmKey& key, const GemmKey& entry) {

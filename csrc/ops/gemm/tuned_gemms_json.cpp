@@ -36,9 +36,27 @@ void each_number(Key& key, const Visit& visit) {
   visit("alignment_add", key.alignment_add), visit("alignment_out", key.alignment_out);
 }
 
+// The fields of an 8-bit product. Other products do not have them.
+void write_fp8(const GemmKey& key, Json& json) {
+  if (!key.has_scales()) return;
+  json["fp8"] = key.fp8 == cuda::Fp8Type::kE5m2 ? "e5m2" : "e4m3";
+  json["rowwise_scales"] = key.rowwise_scales;
+  json["fast_accumulation"] = key.fast_accumulation;
+}
+
+void read_fp8(const Json& json, GemmKey& key) {
+  if (!json.contains("fp8")) return;
+  const auto name = json.at("fp8").get<std::string>();
+  require(name == "e4m3" || name == "e5m2", "tuned products: no 8-bit float \"", name, "\"");
+  key.fp8 = name == "e5m2" ? cuda::Fp8Type::kE5m2 : cuda::Fp8Type::kE4m3;
+  json.at("rowwise_scales").get_to(key.rowwise_scales);
+  json.at("fast_accumulation").get_to(key.fast_accumulation);
+}
+
 Json json_of(const TunedGemm& entry) {
   Json json;
   each_number(entry.key, [&](const char* name, const auto& value) { json[name] = value; });
+  write_fp8(entry.key, json);
   json["dtype"] = name_of(entry.key.dtype);
   json["out_dtype"] = name_of(entry.key.out_dtype);
   json["algorithm"] = entry.algorithm;
@@ -50,6 +68,7 @@ TunedGemm entry_of(const Json& json) {
   TunedGemm entry;
   each_number(entry.key, [&](const char* name, auto& value) { json.at(name).get_to(value); });
   entry.key.dtype = dtype_named(json.at("dtype").get<std::string>());
+  read_fp8(json, entry.key);
   entry.key.out_dtype = dtype_named(json.at("out_dtype").get<std::string>());
   json.at("algorithm").get_to(entry.algorithm);
   json.at("gain").get_to(entry.gain);

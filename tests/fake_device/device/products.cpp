@@ -39,6 +39,18 @@ cublasStatus_t run(const Product& product, cudaStream_t stream) {
     }
   }
   Ranges ranges;
+  const bool has_scales = has_8_bits(product.a_layout.type);
+  if (has_scales) {
+    const bool vectors = product.desc.has_vectors();
+    const auto add_scales = [&](const float* scales, int64_t count) {
+      if (!fake_device::is_device_memory(scales))
+        report_wrong_call("scales of a product that are not in the device's memory");
+      const auto begin = reinterpret_cast<uintptr_t>(scales);
+      ranges.push_back({begin, begin + sizeof(float) * (vectors ? count : 1), false});
+    };
+    add_scales(product.desc.scale_a, product.d_layout.rows);
+    add_scales(product.desc.scale_b, product.d_layout.columns);
+  }
   add_ranges(ranges, product.a, product.a_layout, false);
   add_ranges(ranges, product.b, product.b_layout, false);
   if (product.beta != 0) add_ranges(ranges, product.c, product.c_layout, false);
@@ -49,7 +61,7 @@ cublasStatus_t run(const Product& product, cudaStream_t stream) {
                             std::to_string(product.d_layout.columns) + "x" +
                             std::to_string(product.inner());
   fake_device::enqueue(
-      stream, "product " + shape, std::move(ranges),
+      stream, (has_scales ? "fp8 product " : "product ") + shape, std::move(ranges),
       [product] {
         product.compute();
         return true;

@@ -1,0 +1,62 @@
+#include "ops/fp8/fp8.h"
+
+#include <torch/library.h>
+
+#include "ops/schema.h"
+
+namespace fastsft {
+namespace {
+
+// Checks what both ops share. `rows` and `columns` are those of `out`.
+void check_quantized(const char* op, const at::Tensor& x, const at::Tensor& out,
+                     const at::Tensor& scales) {
+  check_tensors(op, {{"x", x}, {"out", out}, {"scales", scales}});
+  check_state_dtype(op, {"x", x});
+  TORCH_CHECK_VALUE(x.dim() == 2, op, ": x has shape ", x.sizes(), ", expected [rows, columns]");
+  const auto dtype = out.scalar_type();
+  TORCH_CHECK_VALUE(dtype == at::kFloat8_e4m3fn || dtype == at::kFloat8_e5m2, op, ": out is ",
+                    dtype, ", expected Float8_e4m3fn or Float8_e5m2");
+  check_dtype(op, {"scales", scales}, at::kFloat);
+  for (const Arg& arg : {Arg{"x", x}, Arg{"out", out}, Arg{"scales", scales}}) {
+    TORCH_CHECK_VALUE(arg.tensor.is_contiguous(), op, ": ", arg.name, " must be contiguous");
+  }
+}
+
+}  // namespace
+
+void fp8_quantize(const at::Tensor& x, bool rowwise, bool power_of_2, const at::Tensor& out,
+                  const at::Tensor& scales) {
+  FASTSFT_DISPATCH(fp8_quantize, x, rowwise, power_of_2, out, scales);
+}
+
+void fp8_quantize_transposed(const at::Tensor& x, bool power_of_2, const at::Tensor& out,
+                             const at::Tensor& scales) {
+  FASTSFT_DISPATCH(fp8_quantize_transposed, x, power_of_2, out, scales);
+}
+
+void check_fp8_quantize(const at::Tensor& x, bool, bool, const at::Tensor& out,
+                        const at::Tensor& scales) {
+  constexpr const char* kOp = "fp8_quantize";
+  check_quantized(kOp, x, out, scales);
+  check_shape(kOp, {"out", out}, x.sizes());
+  check_shape(kOp, {"scales", scales}, {x.size(0)});
+}
+
+void check_fp8_quantize_transposed(const at::Tensor& x, bool, const at::Tensor& out,
+                                   const at::Tensor& scales) {
+  constexpr const char* kOp = "fp8_quantize_transposed";
+  check_quantized(kOp, x, out, scales);
+  check_shape(kOp, {"out", out}, {x.size(1), x.size(0)});
+  check_shape(kOp, {"scales", scales}, {x.size(1)});
+}
+
+TORCH_LIBRARY_FRAGMENT(fastsft, m) {
+  m.def(
+      "fp8_quantize(Tensor x, bool rowwise, bool power_of_2, Tensor(a!) out, Tensor(b!) scales) -> "
+      "()");
+  m.def(
+      "fp8_quantize_transposed(Tensor x, bool power_of_2, Tensor(a!) out, Tensor(b!) scales) -> "
+      "()");
+}
+
+}  // namespace fastsft

@@ -1,0 +1,125 @@
+"""Matrices in 8-bit floats: bytes and scales are torchao's, and those of a plain rule, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import reference
+from device_ops import OpDevice
+
+RECORDED = load_file(Path(__file__).parents[1] / "golden" / "fp8" / "casts.safetensors")
+MATRICES = sorted(name for name in RECORDED if "." not in name)
+# Of the recorder: format, one scale a row, scales are powers of two.
+CASTS = {
+    "rowwise": (torch.float8_e4m3fn, True, True),
+    "rowwise_hybrid": (torch.float8_e5m2, True, True),
+    "tensorwise": (torch.float8_e4m3fn, False, False),
+    "tensorwise_hybrid": (torch.float8_e5m2, False, False),
+    "backward_weight": (torch.float8_e4m3fn, False, True),
+}
+
+
+def quantized(
+    device: OpDevice, x: Tensor, kind: torch.dtype, rowwise: bool, power_of_2: bool
+) -> tuple[Tensor, Tensor]:
+    """Bytes and scales by the op, on the device and on the CPU alike."""
+    out, scales = torch.zeros(x.shape).to(kind), torch.full((len(x),), torch.nan)
+    made = device.agree("fp8_quantize", x, rowwise, power_of_2, out, scales)
+    return made[3].view(torch.uint8), made[4]
+
+
+def transposed(device: OpDevice, x: Tensor, kind: torch.dtype, power_of_2: bool) -> tuple[Tensor, Tensor]:
+    out, scales = torch.zeros(x.T.shape).to(kind), torch.full((x.shape[1],), torch.nan)
+    made = device.agree("fp8_quantize_transposed", x, power_of_2, out, scales)
+    return made[2].view(torch.uint8), made[3]
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("name", MATRICES)
+def test_bytes_are_those_of_torchao(device: OpDevice, name: str, cast: str) -> None:
+    x, (kind, rowwise, power_of_2) = RECORDED[name], CASTS[cast]
+    data, scales = quantized(device, x, kind, rowwise, power_of_2)
+    assert torch.equal(data, RECORDED[f"{name}.{cast}.bytes"])
+    factors = RECORDED[f"{name}.{cast}.factors"]
+    assert torch.equal(scales, (1 / factors).expand(len(x)))
+    if not rowwise:
+        data, scales = transposed(device, x, kind, power_of_2)
+        assert torch.equal(data, RECORDED[f"{name}.{cast}.bytes"].T)
+        assert torch.equal(scales, (1 / factors).expand(x.shape[1]))
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("limit", [1.0, 0.3])
+def test_every_bfloat16_is_rounded_as_torch_rounds_it(kind: torch.dtype, limit: float) -> None:
+    """All finite values in one row, whose largest decides what the others become."""
+    bits = torch.arange(0x7F80, dtype=torch.int32).to(torch.int16)
+    values = torch.cat([bits.view(torch.bfloat16), -bits.view(torch.bfloat16)])
+    x = values[values.float().abs() <= limit].view(1, -1)
+    for rowwise, power_of_2 in ((True, True), (True, False), (False, True)):
+        out, scales = torch.zeros(x.shape).to(kind), torch.zeros(1)
+        torch.ops.fastsft.fp8_quantize(x, rowwise, power_of_2, out, scales)
+        expected, wanted = reference.fp8_quantize(x, kind, rowwise=rowwise, power_of_2=power_of_2)
+        assert torch.equal(out.view(torch.uint8), expected.view(torch.uint8)) and torch.equal(scales, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5000), (300, 32), (129, 200)])
+def test_the_plain_rule(device: OpDevice, dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    x = (torch.randn(shape) * torch.logspace(-3, 3, shape[0])[:, None]).to(dtype)
+    for kind, rowwise, power_of_2 in CASTS.values():
+        expected, wanted = reference.fp8_quantize(x, kind, rowwise=rowwise, power_of_2=power_of_2)
+        data, scales = quantized(device, x, kind, rowwise, power_of_2)
+        assert torch.equal(data, expected.view(torch.uint8)) and torch.equal(scales, wanted)
+
+
+@pytest.mark.parametrize("rowwise", [True, False])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_stays_so(device: OpDevice, bad: float, rowwise: bool) -> None:
+    """The product of its row, or of the whole matrix, is not finite; other rows are as without it."""
+    x = torch.randn(4, 32).bfloat16()
+    x[2, 7] = bad
+    for power_of_2 in (True, False):
+        data, scales = quantized(device, x, torch.float8_e4m3fn, rowwise, power_of_2)
+        values = data.view(torch.float8_e4m3fn).float() * scales[:, None]
+        assert not values[2].isfinite().any()
+        others = [0, 1, 3]
+        if rowwise:
+            alone = quantized(device, x[others].contiguous(), torch.float8_e4m3fn, True, power_of_2)
+            assert torch.equal(data[others], alone[0]) and torch.equal(scales[others], alone[1])
+        else:
+            assert not values.isfinite().any()
+
+
+def test_empty_matrices() -> None:
+    for shape in ((0, 16), (16, 0)):
+        x, out = torch.zeros(shape).bfloat16(), torch.zeros(shape).to(torch.float8_e4m3fn)
+        torch.ops.fastsft.fp8_quantize(x, True, True, out, torch.zeros(shape[0]))
+        torch.ops.fastsft.fp8_quantize_transposed(
+            x, True, out.view(torch.uint8).T.contiguous().view(torch.float8_e4m3fn), torch.zeros(shape[1])
+        )
+
+
+def test_other_shapes_and_types_are_refused() -> None:
+    x, out, scales = torch.ones(4, 6), torch.zeros(4, 6).to(torch.float8_e4m3fn), torch.zeros(4)
+    turned, by_column = torch.zeros(6, 4).to(torch.float8_e4m3fn), torch.zeros(6)
+    refused = [
+        ("x is Half", x.half(), out, scales),
+        ("x has shape", x[0], out, scales),
+        ("x must be contiguous", torch.ones(4, 12)[:, :6], out, scales),
+        ("out is Byte", x, out.view(torch.uint8), scales),
+        ("out has shape", x, turned, scales),
+        ("scales has shape", x, out, by_column),
+        ("scales is Double", x, out, scales.double()),
+    ]
+    for message, *arguments in refused:
+        with pytest.raises(ValueError, match=message):
+            torch.ops.fastsft.fp8_quantize(arguments[0], True, True, *arguments[1:])
+    with pytest.raises(ValueError, match="out has shape"):
+        torch.ops.fastsft.fp8_quantize_transposed(x, True, out, by_column)
+    with pytest.raises(ValueError, match="scales has shape"):
+        torch.ops.fastsft.fp8_quantize_transposed(x, True, turned, scales)
