@@ -81,12 +81,13 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
   add_mlp(c, options, tokens);
   if (c.is_mixture()) add_mixture(c, options, tokens);
   if (c.branch_norms) add_branches(c, options, tokens);
+  if (options.fp8) add_fp8(c);
   add_adapters(c, options, shape);
   add_head(c, options, shape);
-  const int64_t floats =
-      options.device == at::kCPU
-          ? plan_scratch(c, options.dtype, shape, tile_rows_, options.threads, options.adapters)
-          : 0;
+  const int64_t floats = options.device == at::kCPU
+                             ? plan_scratch(c, options.dtype, shape, tile_rows_, options.threads,
+                                            options.adapters, options.fp8)
+                             : 0;
   add(Buffer::kScratch, Lifetime::kOp, at::kFloat, {floats});
   add(Buffer::kNoise, Lifetime::kNoise, at::kFloat, {kNoiseRows, c.hidden_size});
 }
@@ -152,6 +153,20 @@ void BufferTable::add_mixture(const ModelConfig& c, const BufferOptions& options
   add(Buffer::kGrouped, Lifetime::kBlock, options.dtype, {tokens * chosen, c.hidden_size});
   add(Buffer::kGradRoutingWeights, Lifetime::kBlock, at::kFloat, {tokens, chosen});
   add(Buffer::kGradRouterLogits, Lifetime::kBlock, options.dtype, {tokens, experts});
+}
+
+void BufferTable::add_fp8(const ModelConfig& c) {
+  int64_t widest = 0, largest = 0;  // elements of a row, and of a matrix or its transpose
+  for (const LinearGroup group : kBlockLinearGroups) {
+    const auto linears = linears_of(c, group);
+    const int64_t inputs = linears.front().inputs, outputs = outputs_of(linears);
+    widest = std::max({widest, inputs, outputs});
+    largest = std::max(largest, inputs * outputs);
+  }
+  add(Buffer::kFp8Rows, Lifetime::kBlock, at::kByte, {tile_rows_ * widest});
+  add(Buffer::kFp8RowScales, Lifetime::kBlock, at::kFloat, {tile_rows_});
+  add(Buffer::kFp8Weight, Lifetime::kBlock, at::kByte, {largest});
+  add(Buffer::kFp8WeightScales, Lifetime::kBlock, at::kFloat, {widest});
 }
 
 void BufferTable::add_adapters(const ModelConfig& c, const BufferOptions& options,

@@ -57,6 +57,11 @@ enum class Buffer {
   kGradNormed,
   kGradAttention,
   kGradQkv,
+  // Operands of 8-bit products (fp8_products.h).
+  kFp8Rows,
+  kFp8RowScales,
+  kFp8Weight,
+  kFp8WeightScales,
   // Labelled tokens, for the loss.
   kLabelled,
   kLabelledNorm,
@@ -106,6 +111,7 @@ struct BufferOptions {
   // The most tokens for which norms, linears and the MLP compute at once; 0: all.
   int64_t tile_tokens = 0;
   bool offload_inputs = false;  // blocks' inputs wait on the host (offloaded_inputs.h)
+  bool fp8 = false;             // a block's linear layers are computed in 8 bits
 };
 
 // All buffer sizes for micro-batches up to `shape`. ActivationBuffers allocates by this table, and
@@ -135,6 +141,7 @@ class BufferTable {
   void place_labelled_in_block();
   void add_mlp(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_mixture(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  void add_fp8(const ModelConfig& config);
   void add_adapters(const ModelConfig& config, const BufferOptions& options,
                     const MicroBatchSize& shape);
   void add_head(const ModelConfig& config, const BufferOptions& options,

@@ -71,7 +71,8 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
                 .device = options.device.type(),
                 .adapters = adapter_sizes(config, layout_),
                 .tile_tokens = options.tile_tokens,
-                .offload_inputs = options.offload_inputs},
+                .offload_inputs = options.offload_inputs,
+                .fp8 = options.fp8.is_used()},
                options.device),
       saved_(static_cast<size_t>(config.num_layers)) {
   check_offloaded_inputs(options.recompute, options.offload_inputs);
@@ -85,6 +86,7 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
                                          : kFirstPositions);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     blocks_.push_back(block_refs(config, layout_, layer));
+    blocks_.back().in_fp8 = options.fp8.has_layer(layer);
   }
 }
 
@@ -112,7 +114,8 @@ BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout
           .buffers = buffers_,
           .recompute = options_.recompute,
           .dropout = dropout,
-          .tile_tokens = options_.tile_tokens};
+          .tile_tokens = options_.tile_tokens,
+          .fp8 = options_.fp8};
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,

@@ -10,6 +10,7 @@
 #include "model/config.h"
 #include "model/decoder_block.h"
 #include "model/embedding_noise.h"
+#include "model/fp8_products.h"
 #include "model/layout.h"
 #include "model/model.h"
 #include "model/offloaded_inputs.h"
@@ -19,8 +20,8 @@
 
 namespace fastsft {
 
-// Options that do not change a CausalLM's results, but for the rounding of weight gradients, which
-// are sums over tiles.
+// How a CausalLM computes. `dtype` and `fp8` change its results, and tiles the rounding of weight
+// gradients, which are sums over tiles.
 struct ComputeOptions {
   at::ScalarType dtype;  // dtype of the activations
   at::Device device;     // device of batches and parameters
@@ -28,6 +29,7 @@ struct ComputeOptions {
   int64_t max_positions = 0;    // tokens of the longest conversation; 0 if unknown
   int64_t tile_tokens = 0;      // StateOptions::tile_tokens
   bool offload_inputs = false;  // StateOptions::offload_inputs
+  Fp8Recipe fp8 = {};
 };
 
 // A decoder-only language model with explicit forward and backward over flat units.

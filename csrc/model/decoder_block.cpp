@@ -4,6 +4,7 @@
 
 #include "model/adapter_products.h"
 #include "model/block_attention.h"
+#include "model/linear_products.h"
 #include "model/mixture_block.h"
 #include "ops/bias/bias.h"
 #include "ops/gemm/gemm.h"
@@ -19,7 +20,12 @@ class Block {
  public:
   Block(const BlockContext& context, const BlockRefs& refs, const PlaceWeights& weights,
         const Rows& rows)
-      : context_(context), config_(context.config), refs_(refs), weights_(weights), rows_(rows) {}
+      : context_(context),
+        config_(context.config),
+        refs_(refs),
+        weights_(weights),
+        linears_(context, refs, weights),
+        rows_(rows) {}
 
   // attn_out = attention(rope(rms_norm(input) Wqkv^T))
   void attention_forward(const BlockActivations& a) const {
@@ -31,7 +37,7 @@ class Block {
     // 1. Norm: attn_norm_out = input * rstd * w
     norm(a.input, refs_.input_norm, a.attn_norm_out, a.attn_norm_rstd);
     // 2. Projections: qkv = attn_norm_out Wqkv^T + b, and adapters
-    gemm(a.attn_norm_out, weight(refs_.qkv), a.qkv, false, true, 0.0);
+    linears_.forward(a.attn_norm_out, refs_.qkv, a.qkv);
     add(refs_.qkv_bias, a.qkv);
     adapt(refs_.qkv_adapters, a.attn_norm_out, a.qkv_adapters, a.qkv);
   }
@@ -42,7 +48,7 @@ class Block {
     add_attention(a);
     if (refs_.router) return experts_forward(context_, refs_, weights_, a, out);
     // 2. gate_up = mlp_norm_out Wgu^T + b, and adapters
-    gemm(a.mlp_norm_out, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+    linears_.forward(a.mlp_norm_out, refs_.gate_up, a.gate_up);
     add(refs_.gate_up_bias, a.gate_up);
     adapt(refs_.gate_up_adapters, a.mlp_norm_out, a.gate_up_adapters, a.gate_up);
     // 3. activated = silu(gate) * up
@@ -56,9 +62,9 @@ class Block {
     if (refs_.down_bias) {
       out.copy_(a.attn_residual);
       add(refs_.down_bias, out);
-      gemm(a.activated, weight(refs_.down), out, false, true, 1.0);
+      linears_.forward_add(a.activated, refs_.down, out, out);
     } else {
-      gemm_add(a.activated, weight(refs_.down), a.attn_residual, out, false, true);
+      linears_.forward_add(a.activated, refs_.down, a.attn_residual, out);
     }
     adapt(refs_.down_adapters, a.activated, a.down_adapters, out);
   }
@@ -77,7 +83,7 @@ class Block {
     accumulate(gradient, refs_.down_bias, grad_down);
     // 2. Down projection and SwiGLU: grad_Wd = grad_down^T activated; gate_up becomes its gradient
     if (recomputes(refs_.down, refs_.down_adapters)) {
-      gemm(grad_down, weight(refs_.down), a.activated, false, false, 0.0);
+      linears_.backward(grad_down, refs_.down, a.activated);
       swiglu_backward(a.activated, a.gate_up, a.gate_up, /*recompute=*/true, config_.gelu);
       accumulate(gradient, refs_.down, grad_down, a.activated);
     } else {
@@ -100,7 +106,7 @@ class Block {
     const at::Tensor grad_adapters =
         adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
     const at::Tensor& grad_activated = a.activated;  // overwrites values that are used up
-    gemm(grad, weight(refs_.down), grad_activated, false, false, 0.0);
+    linears_.backward(grad, refs_.down, grad_activated);
     adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
                            grad_activated);
     swiglu_backward(grad_activated, a.gate_up, a.gate_up, /*recompute=*/false, config_.gelu);
@@ -155,7 +161,7 @@ class Block {
     accumulate(gradient, refs_.output_bias, grad_output);
     const at::Tensor grad_adapters =
         adapt_backward(refs_.output_adapters, a.attn_out, a.output_adapters, grad_output, gradient);
-    gemm(grad_output, weight(refs_.output), grad_attn_out, false, false, 0.0);
+    linears_.backward(grad_output, refs_.output, grad_attn_out);
     adapter_input_backward(refs_.output_adapters, weights_, context_.dropout, grad_adapters,
                            grad_attn_out);
   }
@@ -189,7 +195,7 @@ class Block {
   at::Tensor attention_result(const BlockActivations& a) const {
     const at::Tensor projected = tile_buffer(Buffer::kProjected);
     const at::Tensor& product = refs_.attention_norm ? a.attention_branch : projected;
-    gemm(a.attn_out, weight(refs_.output), product, false, true, 0.0);
+    linears_.forward(a.attn_out, refs_.output, product);
     add(refs_.output_bias, product);
     adapt(refs_.output_adapters, a.attn_out, a.output_adapters, product);
     if (refs_.attention_norm) norm(product, *refs_.attention_norm, projected, a.attention_rstd);
@@ -198,7 +204,7 @@ class Block {
 
   at::Tensor normed_mlp(const BlockActivations& a) const {
     const at::Tensor normed = tile_buffer(Buffer::kProjected);
-    gemm(a.activated, weight(refs_.down), a.mlp_branch, false, true, 0.0);
+    linears_.forward(a.activated, refs_.down, a.mlp_branch);
     add(refs_.down_bias, a.mlp_branch);
     adapt(refs_.down_adapters, a.activated, a.down_adapters, a.mlp_branch);
     norm(a.mlp_branch, *refs_.mlp_norm, normed, a.mlp_rstd);
@@ -231,7 +237,7 @@ class Block {
   void recompute_mlp(const BlockActivations& a) const {
     const bool whole = context_.recompute == Recompute::kBlock;
     recompute_mlp_input(a);
-    gemm(a.mlp_norm_out, weight(refs_.gate_up), a.gate_up, false, true, 0.0);
+    linears_.forward(a.mlp_norm_out, refs_.gate_up, a.gate_up);
     add(refs_.gate_up_bias, a.gate_up);
     if (!whole)
       return add_adapters(refs_.gate_up_adapters, weights_, a.gate_up_adapters, a.gate_up);
@@ -305,7 +311,7 @@ class Block {
     const at::Tensor grad_adapters =
         adapt_backward(adapters, a.normed, a.adapters, grad_y, gradient);
     if (!passes) return;
-    gemm(grad_y, weight(matrix), grad_normed, false, false, 0.0);
+    linears_.backward(grad_y, matrix, grad_normed);
     adapter_input_backward(adapters, weights_, context_.dropout, grad_adapters, grad_normed);
     rms_norm_backward(grad_normed, a.x, weight(ref), a.rstd, grad, ref.gradient(gradient),
                       ref.begin_write(gradient), recomputes_input, config_.norm_offset);
@@ -316,6 +322,7 @@ class Block {
   const ModelConfig& config_;
   const BlockRefs& refs_;
   const PlaceWeights& weights_;
+  LinearProducts linears_;
   Rows rows_;
 };
 

@@ -6,6 +6,7 @@
 #include "model/activation_buffers.h"
 #include "model/block_activations.h"
 #include "model/config.h"
+#include "model/fp8_products.h"
 #include "model/layout.h"
 #include "model/rope_table.h"
 #include "shard/unit_gradient.h"
@@ -23,6 +24,7 @@ struct BlockContext {
   // The most rows that norms, linears and the MLP compute at once; 0: all. Weight gradients are
   // sums over the tiles.
   int64_t tile_tokens = 0;
+  Fp8Recipe fp8 = {};  // of the blocks in 8 bits
 };
 
 // Computes pre-norm attention and a SwiGLU MLP, with biases after the GEMMs if the model has them:

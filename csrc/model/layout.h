@@ -109,7 +109,8 @@ struct AdapterDropout {
   at::Tensor memory = {};      // flat
 };
 
-// A decoder block's parameters, and its attention window in tokens (0: no window).
+// A decoder block's parameters, and its attention window in tokens (0: no window). in_fp8: its
+// linear layers are computed in 8 bits (model/fp8_products.h).
 struct BlockRefs {
   ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: the norm before the MLP
   // The router of a mixture [experts, hidden]; gate_up and down are then stacks of the experts'
@@ -119,6 +120,7 @@ struct BlockRefs {
   std::optional<ParamRef> qk_norm;                   // [2, head_dim]: query norm, key norm
   std::optional<ParamRef> attention_norm, mlp_norm;  // branch norms, before the residual sum
   int64_t window = 0;
+  bool in_fp8 = false;
   AdapterRefs qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
   std::vector<ParamRef> held = {};  // constant tensors of trained groups
   bool trains_attention = true;     // a parameter before the post norm is trained

@@ -51,6 +51,18 @@ int64_t block_products(const ModelConfig& c, c10::ScalarType dtype, int64_t toke
                    mlp_products(c, dtype, tokens, threads)});
 }
 
+// Returns the scratch floats for a block's 8-bit products, whose operands are always widened.
+int64_t fp8_products(const ModelConfig& c, int64_t tokens) {
+  int64_t most = 0;
+  for (const LinearGroup group : kBlockLinearGroups) {
+    const auto linears = linears_of(c, group);
+    const int64_t inputs = linears.front().inputs, outputs = outputs_of(linears);
+    most = std::max({most, cpu::widened_floats(tokens, inputs, outputs, /*narrow_out=*/true),
+                     cpu::widened_floats(tokens, outputs, inputs, /*narrow_out=*/true)});
+  }
+  return most;
+}
+
 // Returns the scratch floats for a chunk of logits, whose gradient has `dtype`.
 int64_t head_products(const ModelConfig& c, c10::ScalarType dtype, int64_t rows) {
   return std::max({cpu::gemm_floats(rows, c.hidden_size, c.vocab_size, c10::ScalarType::Float),
@@ -94,7 +106,7 @@ int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64
 }  // namespace
 
 int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchSize& shape,
-                     int64_t tile_rows, int64_t threads, const AdapterSizes& adapters) {
+                     int64_t tile_rows, int64_t threads, const AdapterSizes& adapters, bool fp8) {
   // The longest vector with a gradient that is summed over tokens.
   const int64_t widest =
       std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
@@ -104,7 +116,7 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
   return std::max(
       {sums, head_products(c, dtype, rows), block_products(c, dtype, tile_rows, threads),
-       adapter_products(c, dtype, tile_rows, adapters),
+       fp8 ? fp8_products(c, tile_rows) : 0, adapter_products(c, dtype, tile_rows, adapters),
        head_adapter_products(c, dtype, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }
 

@@ -20,10 +20,19 @@ enum class MasterDtype { kFloat32, kSplit };
 // weights have the compute dtype.
 enum class FrozenDtype { kCompute, kNf4 };
 
-// Storage of parameters, gradients and optimizer state, and the tiles that bound activations. Made
-// once from the flags; the strategy, its
-// plan and the memory plan read the same object. A new option needs a member here and a line in
-// `state_option_fields`, which also exposes it to Python.
+// Scales of 8-bit floats in a block's linear layers. kNone: the compute dtype computes them.
+// kTensorwise: a scale for each matrix. kRowwise: a scale for each token, and in forward for each
+// row of a weight (model/fp8_products.h).
+enum class Fp8Scaling { kNone, kTensorwise, kRowwise };
+
+// Formats of 8-bit floats. kE4m3: all operands. kHybrid: output gradients are e5m2, all others
+// e4m3.
+enum class Fp8Format { kE4m3, kHybrid };
+
+// Storage of parameters, gradients and optimizer state, the tiles that bound activations, and the
+// precision of linear layers. Made once from the flags; the strategy, its plan and the memory plan
+// read the same object. A new option needs a member here and a line in `state_option_fields`, which
+// also exposes it to Python.
 struct StateOptions {
   std::string strategy = "no_shard";
   std::string optimizer = "adamw";
@@ -37,6 +46,10 @@ struct StateOptions {
   // The most tokens for which a block's norms, linears and MLP compute at once; 0: a micro-batch.
   int64_t tile_tokens = 0;
   bool offload_inputs = false;
+  Fp8Scaling fp8 = Fp8Scaling::kNone;
+  Fp8Format fp8_format = Fp8Format::kE4m3;
+  int64_t num_layers_at_start_in_bf16 = 0;
+  int64_t num_layers_at_end_in_bf16 = 0;
 
   bool operator==(const StateOptions&) const = default;
 
@@ -64,6 +77,20 @@ struct StateOptions {
         sync_each_batch || grad_dtype == c10::ScalarType::Float,
         "sync_each_batch is False, which keeps gradients whole in float32, but grad_dtype is not "
         "float32; leave one of them out");
+    require(
+        fp8 == Fp8Scaling::kNone || compute_dtype == c10::ScalarType::BFloat16,
+        "fp8 quantises bfloat16, but compute_dtype is not bfloat16; use --bf16 True with --fp8");
+    require(fp8 == Fp8Scaling::kNone || frozen_dtype == FrozenDtype::kCompute,
+            "fp8 quantises weights of the compute dtype, and frozen_dtype is \"nf4\"; use --q_lora "
+            "True "
+            "or --fp8, not both");
+    require(
+        fp8 != Fp8Scaling::kTensorwise || tile_tokens == 0, "tile_tokens is ", tile_tokens,
+        ", and a scale of tensorwise fp8 is that of all tokens; use rowwise, or leave tiles out");
+    require(num_layers_at_start_in_bf16 >= 0 && num_layers_at_end_in_bf16 >= 0,
+            "num_layers_at_start_in_bf16 and num_layers_at_end_in_bf16 are ",
+            num_layers_at_start_in_bf16, " and ", num_layers_at_end_in_bf16,
+            ", expected at least 0");
   }
 
  private:
@@ -102,7 +129,13 @@ constexpr auto state_option_fields() {
       field("tile_tokens", &Options::tile_tokens,
             "the most tokens that norms, linears and the MLP compute at once; 0: a micro-batch"),
       field("offload_inputs", &Options::offload_inputs,
-            "inputs of blocks are on the host from forward to backward")};
+            "inputs of blocks are on the host from forward to backward"),
+      field("fp8", &Options::fp8, "scales of 8-bit floats in the blocks' linears; none: no fp8"),
+      field("fp8_format", &Options::fp8_format, "hybrid: output gradients are e5m2, not e4m3"),
+      field("num_layers_at_start_in_bf16", &Options::num_layers_at_start_in_bf16,
+            "blocks without fp8"),
+      field("num_layers_at_end_in_bf16", &Options::num_layers_at_end_in_bf16,
+            "blocks without fp8")};
 }
 
 // Names and values of an option, from the most bytes to the fewest.
@@ -124,6 +157,14 @@ bool takes(std::string_view, const Value&) {
 inline auto option_names(MasterDtype) {
   return std::array{std::pair{"float32", MasterDtype::kFloat32},
                     std::pair{"split", MasterDtype::kSplit}};
+}
+inline auto option_names(Fp8Scaling) {
+  return std::array{std::pair{"none", Fp8Scaling::kNone},
+                    std::pair{"tensorwise", Fp8Scaling::kTensorwise},
+                    std::pair{"rowwise", Fp8Scaling::kRowwise}};
+}
+inline auto option_names(Fp8Format) {
+  return std::array{std::pair{"e4m3", Fp8Format::kE4m3}, std::pair{"hybrid", Fp8Format::kHybrid}};
 }
 inline auto option_names(FrozenDtype) {
   return std::array{std::pair{"compute", FrozenDtype::kCompute},

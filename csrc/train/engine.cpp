@@ -25,6 +25,18 @@ std::optional<at::Device> other_than_cpu(at::Device device) {
   return device;
 }
 
+std::unique_ptr<Model> native_model(const std::string& config_json, const EngineOptions& options) {
+  const ModelConfig config = parse_model_config(config_json);
+  return std::make_unique<CausalLM>(config, options.adapters,
+                                    ComputeOptions{.dtype = options.state.compute_dtype,
+                                                   .device = options.device,
+                                                   .recompute = parse_recompute(options.recompute),
+                                                   .max_positions = options.max_positions,
+                                                   .tile_tokens = options.state.tile_tokens,
+                                                   .offload_inputs = options.state.offload_inputs,
+                                                   .fp8 = Fp8Recipe::of(options.state, config)});
+}
+
 }  // namespace
 
 Engine::Engine(const std::string& config_json, const EngineOptions& options,
@@ -33,15 +45,7 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
       options_(options),
       watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
       groups_(options.groups, watchdog_),
-      model_(model ? std::move(model)
-                   : std::make_unique<CausalLM>(
-                         parse_model_config(config_json), options.adapters,
-                         ComputeOptions{.dtype = options.state.compute_dtype,
-                                        .device = options.device,
-                                        .recompute = parse_recompute(options.recompute),
-                                        .max_positions = options.max_positions,
-                                        .tile_tokens = options.state.tile_tokens,
-                                        .offload_inputs = options.state.offload_inputs})),
+      model_(model ? std::move(model) : native_model(config_json, options)),
       step_scalars_(at::zeros({kNumStepScalars},
                               at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),
@@ -53,6 +57,8 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
     require_threads(2 * (static_cast<size_t>(options.num_threads) - 1), "the engine");
     at::set_num_threads(static_cast<int>(options.num_threads));
   }
+  require(options.state.fp8 == Fp8Scaling::kNone || dynamic_cast<CausalLM*>(model_.get()),
+          kNoGenericFp8);
   const OptimizerKind& optimizer = find_optimizer(options.state);
   strategy_ = make_strategy({.units = units(),
                              .groups = groups_,

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "data/batch_upload.h"
 #include "model/activation_buffers.h"
+#include "model/fp8_products.h"
 #include "model/layout.h"
 #include "model/offloaded_inputs.h"
 #include "ops/gradient/step_scalars.h"
@@ -101,7 +102,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                              .threads = r.threads,
                              .adapters = adapter_sizes(config, DecoderLayout(config, r.adapters)),
                              .tile_tokens = r.state.tile_tokens,
-                             .offload_inputs = r.state.offload_inputs},
+                             .offload_inputs = r.state.offload_inputs,
+                             .fp8 = Fp8Recipe::of(r.state, config).is_used()},
                             r.micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
                               buffers.nbytes(Lifetime::kBlock);
@@ -124,6 +126,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
 }
 
 MemoryPlan plan_generic_memory(const GenericLayout& layout, const PlanRequest& r) {
+  require(r.state.fp8 == Fp8Scaling::kNone, kNoGenericFp8);
   const size_t resident_frozen = layout.frozen.empty() ? 0 : 1;
   MemoryPlan plan = plan_of(state_of({layout.units, 1, layout.frozen, resident_frozen}, r), r);
   add_parts(plan, {{"activations", 0}, {"labelled tokens", 0}, {"logits", 0}});

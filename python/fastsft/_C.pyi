@@ -964,6 +964,10 @@ class StateOptions:
         sync_each_batch: bool = True,
         tile_tokens: typing.SupportsInt | typing.SupportsIndex = 0,
         offload_inputs: bool = False,
+        fp8: str = "none",
+        fp8_format: str = "e4m3",
+        num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex = 0,
+        num_layers_at_end_in_bf16: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> None:
         """
         ValueError for a dtype that an option does not have.
@@ -983,6 +987,10 @@ class StateOptions:
         sync_each_batch: bool | None = None,
         tile_tokens: typing.SupportsInt | typing.SupportsIndex | None = None,
         offload_inputs: bool | None = None,
+        fp8: str | None = None,
+        fp8_format: str | None = None,
+        num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex | None = None,
+        num_layers_at_end_in_bf16: typing.SupportsInt | typing.SupportsIndex | None = None,
     ) -> StateOptions:
         """
         A copy with other values; None: as it is here.
@@ -991,6 +999,16 @@ class StateOptions:
     def compute_dtype(self) -> str:
         """
         of activations and of the weights in use
+        """
+    @property
+    def fp8(self) -> str:
+        """
+        scales of 8-bit floats in the blocks' linears; none: no fp8
+        """
+    @property
+    def fp8_format(self) -> str:
+        """
+        hybrid: output gradients are e5m2, not e4m3
         """
     @property
     def frozen_dtype(self) -> str:
@@ -1021,6 +1039,16 @@ class StateOptions:
     def master_itemsize(self) -> int:
         """
         Bytes of a master, or of its lower half; 0 where the master itself is computed with.
+        """
+    @property
+    def num_layers_at_end_in_bf16(self) -> int:
+        """
+        blocks without fp8
+        """
+    @property
+    def num_layers_at_start_in_bf16(self) -> int:
+        """
+        blocks without fp8
         """
     @property
     def offload(self) -> bool:

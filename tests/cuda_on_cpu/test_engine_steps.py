@@ -47,20 +47,20 @@ def needs_a_compiler() -> None:
         pytest.skip(reason)
 
 
-def config(family: str) -> str:
+def config(family: str, intermediate: int) -> str:
     return json.dumps(
         {
-            "model_type": family, "vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 104,
+            "model_type": family, "vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": intermediate,
             "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-5,
             **MODELS[family],
         }
     )  # fmt: skip
 
 
-def losses(family: str, dtype: str, **options: Any) -> list[tuple[float, float]]:
+def losses(family: str, dtype: str, intermediate: int = 104, **options: Any) -> list[tuple[float, float]]:
     """Loss and gradient norm of each step."""
     engine, dataset = (
-        new_engine(config(family), compute_dtype=dtype, **options),
+        new_engine(config(family, intermediate), compute_dtype=dtype, **options),
         random_dataset(ROWS, VOCAB, 50),
     )
     generator = torch.Generator().manual_seed(1)
@@ -101,3 +101,18 @@ def test_losses_are_those_of_the_cpu(family: str, dtype: str, limit: float, opti
         assert loss == pytest.approx(wanted, abs=limit)
         assert norm == pytest.approx(wanted_norm, rel=1e-4 if dtype == "float32" else 3e-2)
     assert ours != expected, "the CPU's own ops ran"
+
+
+@pytest.mark.parametrize(("fp8", "form"), [("rowwise", "e4m3"), ("tensorwise", "hybrid")])
+def test_linear_layers_of_8_bits(fp8: str, form: str) -> None:
+    options = {"intermediate": 112, "fp8": fp8, "fp8_format": form}
+    expected, emulated = losses("llama", "bfloat16", **options), emulation()
+    emulated.schedule(Order.WARP_AHEAD_RANDOM, seed=3)
+    with emulated.instead_of_cpu_ops():
+        ours = losses("llama", "bfloat16", **options)
+    ran = {i.name for i in emulated.instances() if i.launches and i.file == "ops/fp8/fp8_cuda.cu"}
+    assert any(name.startswith("rows_kernel") for name in ran) and len(ran) > 2
+    for (loss, norm), (wanted, wanted_norm) in zip(ours, expected, strict=True):
+        assert loss == pytest.approx(wanted, abs=0.02)
+        assert norm == pytest.approx(wanted_norm, rel=3e-2)
+    assert ours != losses("llama", "bfloat16", intermediate=112), "nothing was in 8 bits"

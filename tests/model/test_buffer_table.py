@@ -64,3 +64,19 @@ def test_an_evaluation_computes_in_memory_that_training_has(recompute: str) -> N
     assert held > 0
     engine.loss(dataset, rows, weights)
     assert engine.memory()["activations"] == held
+
+
+@pytest.mark.parametrize("recompute", _C.recompute_policies())
+@pytest.mark.parametrize("fp8", ["rowwise", "tensorwise"])
+def test_operands_of_8_bits_are_reserved(fp8: str, recompute: str) -> None:
+    """Of the widest layer and the largest matrix: phi3's gate and up projection, in both passes."""
+    config = json.dumps({**CONFIGS["phi3"], "num_hidden_layers": 3})
+    options = {"recompute": recompute, "compute_dtype": "bfloat16", "threads": torch.get_num_threads()}
+    plan = planned_bytes(config, **SIZES, **options, fp8=fp8)
+    without = planned_bytes(config, **SIZES, **options)
+    hidden, outputs = CONFIGS["phi3"]["hidden_size"], 2 * CONFIGS["phi3"]["intermediate_size"]
+    operands = TOKENS * outputs + 4 * TOKENS + hidden * outputs + 4 * outputs
+    assert plan.parts["activations"] - without.parts["activations"] == operands
+    engine = new_engine(config, recompute=recompute, compute_dtype="bfloat16", fp8=fp8)
+    engine.reserve(**SIZES)
+    assert engine.memory()["activations"] == sum(plan.parts[part] for part in PARTS)

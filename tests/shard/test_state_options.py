@@ -11,8 +11,16 @@ import pytest
 
 from engines import STATE_OPTIONS
 from fastsft import _C
-from fastsft.arguments.device_fields import STATE_FLAGS, PrecisionArguments, state_flag_choices
+from fastsft.arguments.device_fields import (
+    FP8_FLAGS,
+    STATE_FLAGS,
+    PrecisionArguments,
+    check_fp8,
+    fp8_flags,
+    state_flag_choices,
+)
 from fastsft.arguments.engine_flags import state_options
+from fastsft.runtime.devices import missing_fp8
 
 
 def values_of(options: _C.StateOptions) -> dict[str, Any]:
@@ -23,7 +31,8 @@ def test_every_field_is_seen_with_its_text_and_kept() -> None:
     given = {
         "strategy": "full_shard", "optimizer": "sgd", "compute_dtype": "bfloat16", "grad_dtype": "bfloat16",
         "optim_dtype": "bfloat16", "master_dtype": "split", "offload": True, "frozen_dtype": "nf4",
-        "sync_each_batch": False, "tile_tokens": 512, "offload_inputs": True,
+        "sync_each_batch": False, "tile_tokens": 512, "offload_inputs": True, "fp8": "rowwise",
+        "fp8_format": "hybrid", "num_layers_at_start_in_bf16": 1, "num_layers_at_end_in_bf16": 2,
     }  # fmt: skip
     options = _C.StateOptions(**given)
     assert values_of(options) == given and set(given) == STATE_OPTIONS
@@ -78,6 +87,10 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         world_size=ranks,
         sharding_strategy="shard_grad_op",
         offload=True,
+        fp8="tensorwise",
+        fp8_format=None,
+        num_layers_at_start_in_bf16=1,
+        num_layers_at_end_in_bf16=0,
         **flags,
     )
     expected = {
@@ -85,6 +98,10 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         "optimizer": "adafactor",
         "compute_dtype": "bfloat16",
         "offload": True,
+        "fp8": "tensorwise",
+        "fp8_format": "hybrid",
+        "num_layers_at_start_in_bf16": 1,
+        "num_layers_at_end_in_bf16": 0,
         **flags,
     }
     expected["frozen_dtype"] = "compute"  # an AdaptedModel's
@@ -100,6 +117,50 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
 def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | None, expected: str) -> None:
     args = types.SimpleNamespace(
         bf16=bf16, fp16=False, optim="adamw_torch", world_size=1, sharding_strategy="no_shard", offload=False,
-        grad_dtype="float32", optim_dtype="float32", master_dtype=given,
+        grad_dtype="float32", optim_dtype="float32", master_dtype=given, **dict.fromkeys(FP8_FLAGS),
     )  # fmt: skip
     assert state_options(args).master_dtype == expected
+
+
+@pytest.mark.parametrize(
+    ("fp8", "given", "expected"),
+    [("rowwise", None, "e4m3"), ("tensorwise", None, "hybrid"), ("tensorwise", "e4m3", "e4m3")],
+)
+def test_output_gradients_have_the_format_of_torchaos_recipe(fp8: str, given: str, expected: str) -> None:
+    args = types.SimpleNamespace(
+        bf16=True, fp16=False, fp8=fp8, fp8_format=given, num_layers_at_start_in_bf16=0,
+        num_layers_at_end_in_bf16=0,
+    )  # fmt: skip
+    assert fp8_flags(args)["fp8_format"] == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"fp8": "rowwise"}, "--fp8 rowwise: expected --bf16 True, .* got float32"),
+        ({"fp8": "rowwise", "fp16": True}, "got --fp16 True"),
+        ({"bf16": True, "fp8_format": "hybrid"}, "--fp8_format hybrid is for --fp8, which is not given"),
+        ({"num_layers_at_end_in_bf16": 1}, "--num_layers_at_end_in_bf16 1 is for --fp8"),
+    ],
+)
+def test_flags_of_fp8_that_do_not_fit_are_refused(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_fp8(PrecisionArguments(**flags))
+
+
+@pytest.mark.parametrize(
+    ("capability", "fp8", "message"),
+    [
+        ((8, 0), "tensorwise", "expected a GPU of compute capability 8.9 or newer, got 8.0"),
+        ((8, 9), "rowwise", "got 8.9; use --fp8 tensorwise"),
+        ((10, 0), "rowwise", "got 10.0; use --fp8 tensorwise"),
+        ((8, 0), "none", None),
+        ((8, 9), "tensorwise", None),
+        ((9, 0), "rowwise", None),
+    ],
+)
+def test_gpus_without_products_of_8_bits_are_refused(
+    capability: tuple[int, int], fp8: str, message: str | None
+) -> None:
+    found = missing_fp8(capability, fp8)
+    assert found is None if message is None else message in str(found)

@@ -60,6 +60,7 @@ class MemoryRun:
     sync_each_batch: bool = True
     tile_tokens: int = 0
     offload_inputs: bool = False
+    fp8: str = "none"
 
     def config(self) -> str:
         return json.dumps({**MODELS, **FAMILIES}[self.model])
@@ -72,6 +73,7 @@ class MemoryRun:
             "offload": self.offload, "optimizer": self.optimizer, "frozen_dtype": self.frozen_dtype,
             "adapters": self.adapters(), "sync_each_batch": self.sync_each_batch,
             "tile_tokens": self.tile_tokens, "offload_inputs": self.offload_inputs,
+            "fp8": self.fp8,
         }  # fmt: skip
 
     def adapters(self) -> _C.AdapterOptions:

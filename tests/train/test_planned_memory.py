@@ -192,6 +192,16 @@ def test_a_base_model_in_4_bits(strategy: str, ranks: int, dtype: str) -> None:
     )
 
 
+@pytest.mark.variants("rowwise-no_shard-1-0", "tensorwise-full_shard-2-0")
+@pytest.mark.parametrize("rank", [0, 8])
+@pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("full_shard", 2)])
+@pytest.mark.parametrize("fp8", ["rowwise", "tensorwise"])
+def test_linear_layers_of_8_bits(fp8: str, strategy: str, ranks: int, rank: int) -> None:
+    """With adapters, too."""
+    run = MemoryRun("untied", strategy, dtype="bfloat16", ranks=ranks, tokens=256, rank=rank, fp8=fp8)
+    assert_planned(run)
+
+
 _ROUNDING = 4096  # bytes that malloc may add to a piece
 
 

@@ -93,6 +93,18 @@ class PrecisionArguments:
         "masters of --bf16 True, where split is the default: it keeps the 16 bits that the bfloat16 weights "
         "lack, the same numbers in 2 bytes less a parameter",
     )
+    fp8: Literal["rowwise", "tensorwise"] | None = supported(
+        None,
+        "8-bit floats in the products of the blocks' linear layers, with --bf16 True: a scale for each token "
+        "and row, or one for each matrix; weight gradients, embedding and head stay in bfloat16",
+    )
+    fp8_format: Literal["e4m3", "hybrid"] | None = supported(
+        None,
+        "of --fp8: e4m3 for all operands, or hybrid, which has output gradients in e5m2; as in torchao, e4m3 "
+        "with rowwise and hybrid with tensorwise where it is not given",
+    )
+    num_layers_at_start_in_bf16: int = supported(0, "of --fp8: first blocks that stay in bfloat16")
+    num_layers_at_end_in_bf16: int = supported(0, "of --fp8: last blocks that stay in bfloat16")
     torch_compile: bool = ignored(False, "torch.compile", _COMPILED)
     torch_compile_backend: str | None = ignored(None, "its back end", _COMPILED)
     torch_compile_mode: str | None = ignored(None, "its mode", _COMPILED)
@@ -151,6 +163,10 @@ class ShardingArguments:
 
 # Fields of these arguments that are also options of the C++ core's StateOptions, under the same names.
 STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
+# Fields that say which linear layers compute in 8 bits, and how; StateOptions has the same names.
+FP8_FLAGS = ("fp8", "fp8_format", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")
+# torchao's format of output gradients for each recipe
+_FP8_FORMATS = {"rowwise": "e4m3", "tensorwise": "hybrid"}
 # State options with separate float32 master weights: they need the most memory to offload and to save.
 FLOAT32_MASTERS = {"compute_dtype": "bfloat16", "master_dtype": "float32"}
 # State options of --bf16 True: masters of 16 bits next to the bfloat16 weights.
@@ -165,6 +181,11 @@ def state_flag_choices() -> dict[str, tuple[str, ...]]:
     return {name: _choices(name) for name in STATE_FLAGS}
 
 
+def fp8_flag_choices() -> dict[str, tuple[str, ...]]:
+    """Return the allowed values of each field in FP8_FLAGS; () for a number."""
+    return {name: _choices(name) for name in FP8_FLAGS}
+
+
 def attention_kernels() -> tuple[str, ...]:
     """Return the allowed values of --attention_kernel."""
     return _choices("attention_kernel")
@@ -176,13 +197,26 @@ def _choices(name: str) -> tuple[str, ...]:
     return choices
 
 
-class EngineFlags(Protocol):
-    """Arguments that decide how the engine stores and computes parameters, gradients and optimizer state."""
+class Fp8Flags(Protocol):
+    """Arguments that decide which linear layers compute in 8 bits."""
 
     @property
     def bf16(self) -> bool: ...
     @property
     def fp16(self) -> bool: ...
+    @property
+    def fp8(self) -> str | None: ...
+    @property
+    def fp8_format(self) -> str | None: ...
+    @property
+    def num_layers_at_start_in_bf16(self) -> int: ...
+    @property
+    def num_layers_at_end_in_bf16(self) -> int: ...
+
+
+class EngineFlags(Fp8Flags, Protocol):
+    """Arguments that decide how the engine stores and computes parameters, gradients and optimizer state."""
+
     @property
     def grad_dtype(self) -> str: ...
     @property
@@ -208,7 +242,7 @@ def compute_dtype(args: EngineFlags) -> str:
     return "bfloat16" if args.bf16 else "float32"
 
 
-def state_flags(args: EngineFlags) -> dict[str, str]:
+def state_flags(args: EngineFlags) -> dict[str, Any]:
     """Return the value of each field in STATE_FLAGS.
 
     If master_dtype is None, it becomes "split" with --bf16 True, and "float32" otherwise.
@@ -216,6 +250,31 @@ def state_flags(args: EngineFlags) -> dict[str, str]:
     flags = {name: getattr(args, name) for name in STATE_FLAGS}
     default = "split" if args.bf16 else "float32"
     return {**flags, "master_dtype": flags["master_dtype"] or default}
+
+
+def fp8_flags(args: Fp8Flags) -> dict[str, Any]:
+    """Return the value of each field in FP8_FLAGS, as StateOptions has it. ValueError as in `check_fp8`."""
+    check_fp8(args)
+    if args.fp8 is None:
+        return {}
+    flags = {name: getattr(args, name) for name in FP8_FLAGS}
+    return {**flags, "fp8_format": args.fp8_format or _FP8_FORMATS[args.fp8]}
+
+
+def check_fp8(args: Fp8Flags) -> None:
+    """Raise ValueError for --fp8 without bfloat16, and for its other flags without --fp8."""
+    if args.fp8 is not None and not args.bf16:
+        given = "--fp16 True" if args.fp16 else "float32"
+        raise ValueError(
+            f"--fp8 {args.fp8}: expected --bf16 True, whose activations it quantises, got {given}; "
+            "add --bf16 True, or leave --fp8 out"
+        )
+    for name in FP8_FLAGS[1:]:
+        if args.fp8 is None and getattr(args, name):
+            raise ValueError(
+                f"--{name} {getattr(args, name)} is for --fp8, which is not given; add --fp8 rowwise or "
+                f"--fp8 tensorwise, or leave --{name} out"
+            )
 
 
 def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -274,5 +333,6 @@ def check_formats(args: PrecisionArguments) -> None:
         raise ValueError(
             "--attention_kernel cudnn cannot keep --full_determinism True in bounded memory; use flash2"
         )
+    check_fp8(args)
     if args.master_dtype == "split" and not args.bf16:
         raise ValueError("--master_dtype split needs --bf16 True: float32 computes with the master itself")

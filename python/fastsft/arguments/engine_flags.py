@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.device_fields import EngineFlags, compute_dtype, state_flags
+from fastsft.arguments.device_fields import EngineFlags, compute_dtype, fp8_flags, state_flags
 from fastsft.arguments.values import truth
 from fastsft.runtime.launch import Launch
 from fastsft.runtime.messages import warn_once
@@ -50,6 +50,7 @@ def state_options(args: EngineFlags) -> _C.StateOptions:
         tile_tokens=0,
         offload_inputs=False,
         **state_flags(args),
+        **fp8_flags(args),
     )
 
 

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsft.arguments.device_fields import FP8_FLAGS
 from fastsft.arguments.engine_flags import optimizer_of
 from fastsft.checkpoint.state_files import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE, label_identity
@@ -39,7 +40,7 @@ TRAINED_BY = (  # arguments that influence the trained weights
     "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio",
     "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "neftune_noise_alpha", "loss_norm", "average_tokens_across_devices", "bf16",
-    "fp16", "loss_scale_window", "grad_dtype", "optim_dtype",
+    "fp16", "loss_scale_window", "grad_dtype", "optim_dtype", *FP8_FLAGS,
 )  # fmt: skip
 _WARN = (*TRAINED_BY, "max_steps", "num_train_epochs", "logging_steps", "eval_steps", "save_steps")
 # Arguments whose values transformers takes from the optimizer file in a resume.

@@ -13,6 +13,7 @@ from fastsft.arguments.device_fields import (
     PrecisionArguments,
     attention_kernels,
     check_activations,
+    fp8_flag_choices,
     state_flag_choices,
 )
 from fastsft.arguments.engine_flags import (
@@ -111,6 +112,9 @@ def _add_state_flags(parser: argparse.ArgumentParser) -> None:
     defaults = {field.name: field.default for field in fields(PrecisionArguments)}
     for name, choices in state_flag_choices().items():
         parser.add_argument(f"--{name}", choices=choices, default=defaults[name], help="as in training")
+    for name, choices in fp8_flag_choices().items():
+        taken: dict[str, Any] = {"choices": choices} if choices else {"type": int}
+        parser.add_argument(f"--{name}", default=defaults[name], help="as in training", **taken)
     parser.add_argument(
         "--attention_kernel", choices=attention_kernels(), default=defaults["attention_kernel"],
         help="as in training",

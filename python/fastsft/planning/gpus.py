@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastsft.runtime.devices import architecture_list, missing_kernels
+from fastsft.runtime.devices import architecture_list, missing_fp8, missing_kernels
 
 if TYPE_CHECKING:
     import torch
@@ -124,10 +124,11 @@ def has_bfloat16(gpu: Gpu | None) -> bool:
     return gpu is None or gpu.capability >= _FLASH
 
 
-def cannot_run(gpu: Gpu, compute_dtype: str, head_dim: int | None) -> str | None:
+def cannot_run(gpu: Gpu, compute_dtype: str, head_dim: int | None, fp8: str = "none") -> str | None:
     """Return the reason why fastsft cannot train on `gpu`, and the way out; None if there is none.
 
-    head_dim: head size of a model in the native engine; None for another engine.
+    head_dim: head size of a model in the native engine; None for another engine. fp8: scales of 8-bit
+    products, "none", "tensorwise" or "rowwise".
     """
     about = f"{gpu.name} (compute capability {gpu.capability[0]}.{gpu.capability[1]})"
     if gpu.capability < _CUDA_13:
@@ -137,6 +138,8 @@ def cannot_run(gpu: Gpu, compute_dtype: str, head_dim: int | None) -> str | None
         )
     if compute_dtype == "bfloat16" and not has_bfloat16(gpu):
         return f"{about} computes no bfloat16; expected --fp16 True instead of --bf16 True"
+    if problem := missing_fp8(gpu.capability, fp8):
+        return f"{gpu.name}: {problem}"
     if head_dim is None or gpu.capability not in _SHARED_MEMORY:
         return None
     needed, there = _attention_memory(head_dim), _SHARED_MEMORY[gpu.capability]

@@ -12,6 +12,12 @@ from typing import Any, NamedTuple
 KERNELS_PER_LAYER = 31
 
 
+# Kernels that quantise the operands of a layer's four linear layers in forward and backward, by scales.
+# A scale for a whole matrix needs its largest magnitude first, which is a kernel more; so do the scales of
+# weights in backward.
+FP8_KERNELS_PER_LAYER = {"rowwise": 20, "tensorwise": 32}
+
+
 class Widths(NamedTuple):
     """Elements per token of the residual stream, MLP, query heads and key heads; head count; head size."""
 
@@ -66,3 +72,36 @@ def recomputed_traffic(widths: Widths, policy: str, *, copies: bool) -> int:
         copied = 4 * query + 8 * heads if copies else 0
         return forward["rms_norm forward"] + forward["rope"] // 2 + copied + 2 * hidden + 2 * inner
     return 0
+
+
+class Fp8Traffic(NamedTuple):
+    """Bytes that quantising reads and writes in a layer: per token, and per micro-batch for the weights."""
+
+    token: int
+    micro_batch: int
+
+
+def fp8_traffic(widths: Widths, scaling: str, policy: str = "none") -> Fp8Traffic:
+    """Return the bytes that a layer's 8-bit products need in forward and backward under a recompute policy.
+
+    An element of 2 bytes is read and one of 1 byte is written. For a scale of a whole matrix the elements are
+    read twice. Each row has a scale of 4 bytes.
+    """
+    hidden, inner, query, key, _, _ = widths
+    rowwise = scaling == "rowwise"
+    element = 3 if rowwise else 5
+    # inputs and outputs of the fused projections
+    qkv, out, gate_up, down = (
+        (hidden, query + 2 * key),
+        (query, hidden),
+        (hidden, 2 * inner),
+        (inner, hidden),
+    )
+    layers = (qkv, out, gate_up, down)
+    again = {"gate_up": (gate_up,), "block": layers}.get(policy, ())  # forward in backward
+    forward = (*layers, *again)
+    token = sum(element * inputs + 4 for inputs, _ in forward)
+    token += sum(element * outputs + 4 for _, outputs in layers)
+    weights = sum(element * inputs * outputs + 4 * outputs for inputs, outputs in forward)
+    weights += sum(5 * inputs * outputs + 4 * inputs for inputs, outputs in layers)
+    return Fp8Traffic(token, weights)

@@ -103,7 +103,7 @@ def _check_gpu(setting: EngineSettings) -> None:
         if setting.generic
         else config.get("head_dim") or (config["hidden_size"] // config["num_attention_heads"])
     )
-    if reason := cannot_run(setting.gpu, setting.state.compute_dtype, size):
+    if reason := cannot_run(setting.gpu, setting.state.compute_dtype, size, setting.state.fp8):
         raise ValueError(reason)
 
 

@@ -73,12 +73,12 @@ class PlanRequest:
                 if value:
                     raise ValueError(f"--{name} {value} needs the native engine; leave it out")
             return [setting]
+        whole = "--fp8 rowwise" if setting.state.fp8 == "tensorwise" else ""
         if not _C.takes_tiles(setting.config_json):
+            whole = "a model without experts"
+        if whole:  # all tokens of a micro-batch are computed at once
             if self.tile_tokens:
-                raise ValueError(
-                    f"--tile_tokens {self.tile_tokens}: expected a model without experts, whose rows are computed "
-                    "all at once; leave it out"
-                )
+                raise ValueError(f"--tile_tokens {self.tile_tokens}: expected {whole}; leave it out")
             tiles = [0]
         return [
             setting.with_state(tile_tokens=tokens, offload_inputs=offload)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastsft.planning.gpus import PCIE_LINK, Gpu
-from fastsft.planning.layer_traffic import KERNELS_PER_LAYER, Widths, layer_traffic, recomputed_traffic
+from fastsft.planning.layer_traffic import (
+    FP8_KERNELS_PER_LAYER,
+    KERNELS_PER_LAYER,
+    Widths,
+    fp8_traffic,
+    layer_traffic,
+    recomputed_traffic,
+)
 from fastsft.planning.memory_plan import MemoryPlan
 
 _KERNEL_GAP = 1.4e-6  # seconds between two kernels in a stream
@@ -28,13 +35,15 @@ _BACKWARD = 2 / 3  # the backward pass's share of a micro-batch's computation
 class Rates:
     """Assumed kernel rates, as shares of the data sheet's figures.
 
-    products: GEMMs, with 8,192 tokens in a micro-batch. attention_*: FlashAttention 2. newer_attention_*:
+    products: GEMMs, with 8,192 tokens in a micro-batch. fp8_gain: how many times as fast 8-bit GEMMs are, of
+    the two that data sheets promise. attention_*: FlashAttention 2. newer_attention_*:
     cuDNN, FA3 and FA4. elementwise: memory bandwidth of norms, RoPE and SwiGLU. streams: memory bandwidth of
     the optimizer and of gradient accumulation. link: collectives' bus bandwidth, as a share of NVLink's.
     contention: time that GEMMs lose while a collective runs, as a share of the collective's time.
     """
 
     products: float = 0.708
+    fp8_gain: float = 1.7
     attention_forward: float = 0.293
     attention_backward: float = 0.2275
     newer_attention_forward: float = 0.546
@@ -99,17 +108,19 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
     bandwidth = gpu.bandwidth * rates.elementwise
     recomputed = model.recomputed(plan.recompute)
     compute = {
-        "products": (model.products + recomputed.products)
+        "products": (model.products + recomputed.products - _saved(model, recomputed, rates))
         / (gpu.flops * rates.products_at(plan.work.tokens)),
         "attention": model.attention
         * _attention_seconds(rates, recomputed.attention, newer=model.kernel in _NEWER_KERNELS)
         / gpu.flops,
         "element-wise": (model.elementwise + recomputed.elementwise) / bandwidth,
         "head and embedding": model.head_bytes / bandwidth,
-        "gaps between kernels": model.layers * KERNELS_PER_LAYER * _KERNEL_GAP / plan.work.tokens,
+        "gaps between kernels": model.kernels * _KERNEL_GAP / plan.work.tokens,
     }
     if model.state.offload_inputs:
         compute["inputs to the host and back"] = _host_seconds(model, sum(compute.values()))
+    if model.fp8_layers:
+        compute["quantising"] = model.quantised_bytes(plan.recompute, plan.work.tokens) / bandwidth
     streams = gpu.bandwidth * rates.streams
     compute["accumulating gradients"] = model.accumulated_bytes / streams / plan.work.tokens
     compute["optimizer"] = model.optimizer_bytes / streams / max(plan.work.step_tokens, plan.work.tokens)
@@ -127,6 +138,12 @@ def _host_seconds(model: _Model, compute: float) -> float:
     """
     seconds = 2.0 * model.widths.hidden * max(model.layers - 2, 0) / PCIE_LINK
     return max(0.0, seconds - compute / 4) + max(0.0, seconds - compute * 3 / 4)
+
+
+def _saved(model: _Model, recomputed: _Recomputed, rates: Rates) -> float:
+    """Return the FLOPs per token at the rate of 16 bits whose time 8-bit products save."""
+    in_8_bits = (2 * model.blocks + recomputed.products) * model.fp8_layers / model.layers
+    return float(in_8_bits * (1 - 1 / rates.fp8_gain))
 
 
 def _attention_seconds(rates: Rates, recomputed: float, *, newer: bool) -> float:
@@ -205,6 +222,20 @@ class _Model:
         self.tiles = math.ceil(tokens / (self.state.tile_tokens or tokens))
         self.vocabulary: int = config["vocab_size"]
         self.widths, self.copies = Widths.of(config), self.kernel != "cudnn"
+        in_16_bits = self.state.num_layers_at_start_in_bf16 + self.state.num_layers_at_end_in_bf16
+        # layers whose output and input gradient are products of 8 bits
+        self.fp8_layers = 0 if self.state.fp8 == "none" else self.layers - in_16_bits
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels that a micro-batch launches in the layers."""
+        quantising = self.fp8_layers * FP8_KERNELS_PER_LAYER.get(self.state.fp8, 0)
+        return self.layers * KERNELS_PER_LAYER + quantising
+
+    def quantised_bytes(self, policy: str, tokens: int) -> float:
+        """Return the memory traffic of quantising operands of 8-bit products, in bytes per token."""
+        traffic = fp8_traffic(self.widths, self.state.fp8, policy)
+        return self.fp8_layers * (traffic.token + traffic.micro_batch / tokens)
 
     @property
     def elementwise(self) -> float:

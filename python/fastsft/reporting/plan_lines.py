@@ -37,6 +37,8 @@ def how_held(setting: EngineSettings) -> str:
         facts.append(f"{state.strategy}{nodes}")
     narrow = state.compute_dtype != "float32"
     facts.append(f"{state.compute_dtype} over fp32 weights" if narrow else "float32")
+    if state.fp8 != "none":
+        facts.append(_fp8_text(setting))
     if setting.adapters or (setting.generic is not None and setting.generic.layout.frozen_places):
         bits = " in 4 bits" if state.frozen_dtype == "nf4" else ""
         facts.append(f"adapters on a frozen model{bits}")
@@ -49,6 +51,15 @@ def how_held(setting: EngineSettings) -> str:
     if state.offload:
         facts.append("optimizer state on the host")
     return ", ".join(facts)
+
+
+def _fp8_text(setting: EngineSettings) -> str:
+    """Return which linear layers compute in 8 bits, and how, as text."""
+    state = setting.state
+    left = state.num_layers_at_start_in_bf16, state.num_layers_at_end_in_bf16
+    kept = f" but for the first {left[0]} and last {left[1]} blocks" if any(left) else ""
+    emulated = " (emulated on a CPU: slower than bfloat16)" if setting.device == "cpu" else ""
+    return f"linear layers in fp8 {state.fp8}, {state.fp8_format}{kept}{emulated}"
 
 
 def _sum(name: str, size: int, of: int | None) -> str:

@@ -69,6 +69,32 @@ def missing_kernels(capability: tuple[int, int], architectures: str) -> str | No
     )
 
 
+def missing_fp8(capability: tuple[int, int], fp8: str) -> str | None:
+    """Return an error message if cuBLASLt has no 8-bit products with these scales on a GPU; else None.
+
+    capability: the GPU's compute capability. fp8: "none", "tensorwise" or "rowwise".
+    """
+    got = f"got {capability[0]}.{capability[1]}"
+    if fp8 != "none" and capability < (8, 9):
+        return f"--fp8 {fp8}: expected a GPU of compute capability 8.9 or newer, {got}; train without --fp8"
+    if fp8 == "rowwise" and capability[0] != 9:
+        return (
+            f"--fp8 rowwise: expected a GPU of compute capability 9.0, where cuBLASLt has a scale for each "
+            f"row, {got}; use --fp8 tensorwise"
+        )
+    return None
+
+
+def check_fp8_device(device: str, fp8: str | None) -> None:
+    """Raise ValueError if `device` is a GPU without the 8-bit products of --fp8."""
+    if fp8 is None or device == "cpu":
+        return
+    import torch
+
+    if problem := missing_fp8(torch.cuda.get_device_capability(device), fp8):
+        raise ValueError(f"{torch.cuda.get_device_name(device)}: {problem}")
+
+
 def architecture_list(architectures: str) -> str:
     """Return CMake's names of architectures as readers know them: "80, 90" for "80-real,90"."""
     return ", ".join(entry.partition("-")[0] for entry in architectures.split(","))

@@ -91,7 +91,7 @@ LOST = named({
     shared.PACKED: "sample_packing",
     "the base model has 4 bits (adapter: qlora) or the compute dtype": "load_in_8bit gptq "
     "model_quantization_config use_onebitllms qat quantization bnb_config_kwargs",
-    "there are float32, bfloat16 and float16": "fp8 fp8_config",
+    "write fp8: rowwise or tensorwise, docs/numerics.md": "fp8 fp8_config",
     "one learning rate counts for all weights": "embedding_lr embedding_lr_scale lr_groups "
     "lr_quadratic_warmup cosine_constant_lr_ratio lr_div_factor adam_beta3 adam_epsilon2 optim_args "
     "optim_target_modules",

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from fastsft.arguments.data import DataArguments, ModelArguments
-from fastsft.arguments.device_fields import STATE_FLAGS
+from fastsft.arguments.device_fields import FP8_FLAGS, STATE_FLAGS
 from fastsft.arguments.imports.draft import Draft, is_off, plain
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.hints import near_flag
@@ -22,7 +22,7 @@ _NOT_TRANSFORMERS = {
     "profile_steps", "early_stopping_patience", "early_stopping_threshold", "sample_prompts",
     "sample_max_new_tokens", "sample_temperature", "eval_loss", "save_dtype", "max_shard_size", "save_mode",
     "async_save", "on_save_error", "save_patience", "engine", "initial_loss_scale", "loss_scale_window",
-    "recompute", "attention_kernel", "tune_gemm", *STATE_FLAGS, "sync_each_batch", "tile_tokens",
+    "recompute", "attention_kernel", "tune_gemm", *STATE_FLAGS, *FP8_FLAGS, "sync_each_batch", "tile_tokens",
     "offload_inputs", "on_nonfinite", "max_nonfinite_skips", "loss_spike_factor", "loss_spike_patience",
     "replay_check", "phase_timeouts",
 }  # fmt: skip

@@ -70,7 +70,7 @@ _LOST = named({
     "the model's own positions count (docs/templates.md, Long context)": "rope_scaling",
     "attention is exact": "shift_attn",
     "weights of an existing model are trained": "train_from_scratch",
-    "there are float32, bfloat16 and float16": "fp8",
+    "write fp8: rowwise or tensorwise, docs/numerics.md": "fp8",
     "special tokens in texts are text": "split_special_tokens",
 })  # fmt: skip
 _LORA = "lora_rank lora_alpha lora_dropout lora_target additional_target use_rslora"

@@ -103,7 +103,7 @@ _ABSENT = {
     "load_in_4bit load_in_8bit use_4bit use_8bit quantization quantization_bit quantization_method "
     "quantize quant_type bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant "
     "use_nested_quant use_bnb_nested_quant bnb_4bit_quant_storage double_quant double_quantization bits "
-    "gptq fp8 nf4 load_in_fp8 gptq_groupsize use_quantization",
+    "gptq nf4 load_in_fp8 gptq_groupsize use_quantization",
     "leave it out: conversations are laid end to end without padding, and each sees itself alone":
     "packing sample_packing neat_packing eval_packing eval_sample_packing packing_strategy packing_method "
     "pack pad_to_sequence_len pad_to_max_length padding_free max_packed_sequence_len use_packing packed "

@@ -17,7 +17,7 @@ from fastsft.arguments.engine_flags import (
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.given import was_given
 from fastsft.arguments.values import json_object, truth
-from fastsft.runtime.devices import choose_device
+from fastsft.runtime.devices import check_fp8_device, choose_device
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import warn_once
 
@@ -44,6 +44,7 @@ def resolve_precision(args: ArgumentFields) -> None:
     args.use_cpu = args.use_cpu or args.no_cuda
     requested_formats.update(name for name in ("bf16", "fp16") if getattr(args, name))
     args._device = choose_device(args.use_cpu)
+    check_fp8_device(args._device, args.fp8)
     if args._device == "cpu" and args.tf32:
         warn_once("--tf32 True has no effect on the CPU: products of fp32 matrices stay fp32")
 

@@ -1,0 +1,91 @@
+#include "model/fp8_products.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "model/linears.h"
+#include "ops/fp8/fp8.h"
+#include "ops/gemm/scaled_gemm.h"
+
+namespace fastsft {
+namespace {
+
+at::Tensor bytes_of(const at::Tensor& memory, int64_t rows, int64_t columns, bool e5m2) {
+  return memory.narrow(0, 0, rows * columns)
+      .view(e5m2 ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn)
+      .view({rows, columns});
+}
+
+// A quantised matrix.
+struct Quantised {
+  at::Tensor matrix, scales;
+};
+
+Quantised quantise_rows(const Fp8Recipe& recipe, const Fp8Operands& memory, const at::Tensor& x,
+                        bool e5m2) {
+  const Quantised made{bytes_of(memory.rows, x.size(0), x.size(1), e5m2),
+                       memory.row_scales.narrow(0, 0, x.size(0))};
+  fp8_quantize(x, recipe.rowwise(), recipe.rowwise(), made.matrix, made.scales);
+  return made;
+}
+
+// cuBLASLt multiplies 8-bit matrices of these sizes.
+void check_fp8_sizes(const ModelConfig& config) {
+  for (const Linear& each : linears_of(config)) {
+    if (each.group == LinearGroup::kHead) continue;
+    require(each.inputs % kScaledGemmMultiple == 0 && each.outputs % kScaledGemmMultiple == 0,
+            "--fp8: expected linear layers whose sizes are multiples of ", kScaledGemmMultiple,
+            ", got ", each.name, " with ", each.inputs, " inputs and ", each.outputs,
+            " outputs; train without --fp8");
+  }
+}
+
+void multiply(const Fp8Recipe& recipe, const Quantised& a, const Quantised& b,
+              const std::optional<at::Tensor>& addend, const at::Tensor& out,
+              bool fast_accumulation) {
+  scaled_gemm(a.matrix, a.scales, b.matrix, b.scales, addend.value_or(out), out, addend ? 1.0 : 0.0,
+              recipe.rowwise(), fast_accumulation);
+}
+
+}  // namespace
+
+Fp8Recipe Fp8Recipe::of(const StateOptions& state, const ModelConfig& config) {
+  if (state.fp8 == Fp8Scaling::kNone) return {};
+  require(!config.is_mixture(), "fp8: expected a model without experts, got ", config.model_type,
+          ", whose grouped products are in bfloat16; train without --fp8");
+  const Fp8Recipe recipe = {.scaling = state.fp8,
+                            .format = state.fp8_format,
+                            .first_layer = state.num_layers_at_start_in_bf16,
+                            .end_layer = config.num_layers - state.num_layers_at_end_in_bf16};
+  require(recipe.first_layer < recipe.end_layer,
+          "num_layers_at_start_in_bf16 and num_layers_at_end_in_bf16: expected fewer than the ",
+          config.num_layers, " blocks together, got ", state.num_layers_at_start_in_bf16, " and ",
+          state.num_layers_at_end_in_bf16, "; train without --fp8");
+  check_fp8_sizes(config);
+  return recipe;
+}
+
+void fp8_product(const Fp8Recipe& recipe, const Fp8Operands& memory, const at::Tensor& x,
+                 const at::Tensor& weight, const std::optional<at::Tensor>& addend,
+                 const at::Tensor& out) {
+  const int64_t outputs = weight.size(0);
+  const Quantised w{bytes_of(memory.weight, outputs, weight.size(1), false),
+                    memory.weight_scales.narrow(0, 0, outputs)};
+  fp8_quantize(weight, recipe.rowwise(), recipe.rowwise(), w.matrix, w.scales);
+  multiply(recipe, quantise_rows(recipe, memory, x, false), w, addend, out,
+           /*fast_accumulation=*/true);
+}
+
+void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Operands& memory,
+                          const at::Tensor& grad_y, const at::Tensor& weight,
+                          const at::Tensor& grad_x) {
+  const int64_t inputs = weight.size(1);
+  const Quantised w{bytes_of(memory.weight, inputs, weight.size(0), false),
+                    memory.weight_scales.narrow(0, 0, inputs)};
+  fp8_quantize_transposed(weight, recipe.rowwise(), w.matrix, w.scales);
+  const bool e5m2 = recipe.format == Fp8Format::kHybrid;
+  multiply(recipe, quantise_rows(recipe, memory, grad_y, e5m2), w, std::nullopt, grad_x,
+           /*fast_accumulation=*/false);
+}
+
+}  // namespace fastsft

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "model/config.h"
+#include "shard/state_options.h"
+
+namespace fastsft {
+
+// A block's linear layers in 8-bit floats: both operands of y = x W^T and of grad_x = grad_y W are
+// quantised with the amax of this moment (ops/fp8/fp8.h). x and W are e4m3, grad_y is e4m3 or, in
+// the hybrid format, e5m2. The weight gradient is a product of the operands before quantisation.
+//   kTensorwise: a scale for x, W and grad_y each.
+//   kRowwise: a scale for each token of x and grad_y, and for each row of W in forward. Backward
+//   adds over the rows of W, so there W has one scale. Scales are powers of two.
+// Sums of forward are fast (ops/gemm/scaled_gemm.h), those of backward are not.
+// These are torchao's recipes "tensorwise", but for the weight gradient, and "rowwise_with_gw_hp".
+struct Fp8Recipe {
+  Fp8Scaling scaling = Fp8Scaling::kNone;
+  Fp8Format format = Fp8Format::kE4m3;
+  int64_t first_layer = 0, end_layer = 0;  // the blocks in 8 bits
+
+  // Throws std::invalid_argument unless linear layers have sizes that cuBLASLt multiplies, and if
+  // no block is left for fp8.
+  static Fp8Recipe of(const StateOptions& state, const ModelConfig& config);
+  bool is_used() const { return scaling != Fp8Scaling::kNone; }
+  bool rowwise() const { return scaling == Fp8Scaling::kRowwise; }
+  bool has_layer(int64_t layer) const { return layer >= first_layer && layer < end_layer; }
+};
+
+inline constexpr const char* kNoGenericFp8 =
+    "--fp8: expected a model that the native engine computes, got one of the generic engine, whose "
+    "products are transformers'; train without --fp8";
+
+// Memory for a product's operands, flat.
+struct Fp8Operands {
+  at::Tensor rows, row_scales;       // of x or grad_y; bytes and float32
+  at::Tensor weight, weight_scales;  // of W or its transpose
+};
+
+// out = x W^T, plus `addend` if there is one, which may be `out`. x [tokens, inputs] and
+// W [outputs, inputs] are bfloat16.
+void fp8_product(const Fp8Recipe& recipe, const Fp8Operands& memory, const at::Tensor& x,
+                 const at::Tensor& weight, const std::optional<at::Tensor>& addend,
+                 const at::Tensor& out);
+// grad_x = grad_y W.
+void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Operands& memory,
+                          const at::Tensor& grad_y, const at::Tensor& weight,
+                          const at::Tensor& grad_x);
+
+}  // namespace fastsft

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "model/decoder_block.h"
+#include "model/layout.h"
+
+namespace fastsft {
+
+// The products of a block's linear layers with their weights W, in the compute dtype or, if
+// `refs.in_fp8`, in 8-bit floats. The arguments of the constructor outlive the object.
+class LinearProducts {
+ public:
+  LinearProducts(const BlockContext& context, const BlockRefs& refs, const PlaceWeights& weights)
+      : context_(context), refs_(refs), weights_(weights) {}
+
+  // y = x W^T
+  void forward(const at::Tensor& x, const ParamRef& ref, const at::Tensor& y) const;
+  // y = x W^T + addend, which may be y
+  void forward_add(const at::Tensor& x, const ParamRef& ref, const at::Tensor& addend,
+                   const at::Tensor& y) const;
+  // grad_x = grad_y W
+  void backward(const at::Tensor& grad_y, const ParamRef& ref, const at::Tensor& grad_x) const;
+
+ private:
+  const BlockContext& context_;
+  const BlockRefs& refs_;
+  const PlaceWeights& weights_;
+};
+
+}  // namespace fastsft

@@ -1,0 +1,102 @@
+"""8-bit linear layers on the fake device: the CPU's curves, the planned bytes, counted bytes and FLOPs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_device.running import FakeDevice, run_program
+from fake_device.test_counts import CONFIG, LONG, SHORT, Counts, case, of_tokens
+from fake_device.test_counts import Count as Numbers
+from fastsft.planning.layer_traffic import FP8_KERNELS_PER_LAYER, Widths, fp8_traffic
+
+FakeDevices = Callable[..., FakeDevice]
+
+SCALINGS = ("rowwise", "tensorwise")
+# Sizes are multiples of 16, and no two widths are equal.
+FP8_CONFIG = {**CONFIG, "intermediate_size": 112}
+CURVES: dict[str, dict[str, Any]] = {
+    "rowwise": {"fp8": "rowwise", "fp8_format": "e4m3"},
+    "tensorwise": {"fp8": "tensorwise", "fp8_format": "hybrid"},
+    "rowwise, one block": {"fp8": "rowwise", "num_layers_at_start_in_bf16": 1, "recompute": "block"},
+}
+
+
+@pytest.mark.timeout(900)
+def test_losses_are_those_of_the_cpu(fake_device: FakeDevices) -> None:
+    """As far as values of 8 bits let them, which last bits of bfloat16 move by a step."""
+    words = json.dumps(CURVES)
+    (expected,) = run_program(None, "fp8_steps", "cpu", words)
+    device = fake_device(schedule="mixed", seed=2, races=True)
+    (ours,) = run_program(device, "fp8_steps", "cuda", words)
+    device.check()
+    for name in CURVES:
+        assert ours[name]["losses"] == pytest.approx(expected[name]["losses"], abs=0.02), name
+        assert ours[name]["norms"] == pytest.approx(expected[name]["norms"], rel=3e-2), name
+
+
+def test_the_plan_is_what_is_allocated(fake_device: FakeDevices) -> None:
+    (found,) = run_program(fake_device(), "fp8_steps", "memory", json.dumps(CURVES))
+    for name, (planned, allocated) in found.items():
+        assert allocated == pytest.approx(planned, rel=0.02), name
+
+
+CASES = {
+    f"{name} {tokens}": {
+        **case(2, [tokens], **({} if name == "bfloat16" else {"fp8": name})),
+        "config": {**FP8_CONFIG, "num_hidden_layers": 2},
+    }
+    for name in ("bfloat16", *SCALINGS)
+    for tokens in (SHORT, LONG)
+}
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counts]:
+    device = FakeDevice(tmp_path_factory.mktemp("reports") / "counts", counts=True)
+    (found,) = run_program(device, "counted_steps", json.dumps(CASES))
+    device.check()
+    return {name: {key: Numbers(*numbers) for key, numbers in rows.items()} for name, rows in found.items()}
+
+
+def bytes_of(counts: Counts) -> int:
+    return sum(count.read + count.written for name, count in counts.items() if "fp8_cuda" in name)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_quantising_moves_the_bytes_of_the_time_model(scaling: str, counts: dict[str, Counts]) -> None:
+    """Of two layers. What a matrix's largest magnitude takes beside the matrix is not in the model."""
+    traffic = fp8_traffic(Widths.of(FP8_CONFIG), scaling)
+    per_token = bytes_of(of_tokens(counts, scaling)) / (LONG - SHORT)
+    assert per_token == pytest.approx(2 * traffic.token, rel=0.01)
+    weights = bytes_of(counts[f"{scaling} {SHORT}"]) - SHORT * per_token
+    assert weights == pytest.approx(2 * traffic.micro_batch, rel=0.03)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_two_products_of_three_are_of_8_bits(scaling: str, counts: dict[str, Counts]) -> None:
+    """Of the blocks: outputs and input gradients. Weight gradients and the head are not."""
+    hidden, inner, query, key, _, _ = Widths.of(FP8_CONFIG)
+    block = hidden * (query + 2 * key) + query * hidden + 3 * hidden * inner
+    head = hidden * FP8_CONFIG["vocab_size"]
+    found = of_tokens(counts, scaling)
+    in_8_bits = sum(count.flops for name, count in found.items() if "fp8 product" in name)
+    others = sum(count.flops for name, count in found.items() if "operation product" in name)
+    assert in_8_bits == (LONG - SHORT) * 2 * 4 * block
+    assert others == (LONG - SHORT) * (2 * 2 * block + 6 * head)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_launches_of_quantising(scaling: str, counts: dict[str, Counts]) -> None:
+    more = sum(count.calls for name, count in counts[f"{scaling} {SHORT}"].items() if "fp8_cuda" in name)
+    assert more == 2 * FP8_KERNELS_PER_LAYER[scaling]
+
+
+def test_the_refusal_of_a_gpu_names_the_flag(fake_device: FakeDevices, tmp_path: Path) -> None:
+    """The device has a capability of 9.0; cuBLASLt refuses sizes that are no multiple of 16 as it does."""
+    (found,) = run_program(fake_device(), "fp8_steps", "odd", "{}")
+    assert "multiples of 16" in found["error"]
