@@ -7,7 +7,7 @@
 # Python can build it before.
 # numbers: attention's kernels against each other with dirty scratch, and an engine's losses and gradients against the
 # CPU's. recorded: a run of FastChat's that tests/golden has, with its losses. The first seven fit into 560 seconds on an
-# H100 or H200; `gpu.sh 200 ops step_real` is made for a second call. peers_7b, the peers' 7B row, takes a run of its own.
+# H100 or H200; `gpu.sh 200 recorded ops step_real` is made for a second call. peers_7b, the peers' 7B row, takes a run of its own.
 # With less than 130 GiB of device memory (H100 80 GB) 7B has short micro-batches, and 13B is left out.
 # A step that does not fit into the seconds, or is cut off by them, is left out; the last line says how to go on. PYTHON is the interpreter
 # that has torch (default: python3). Nothing is downloaded. Records go to benchmarks/results/. Where OUT names a
@@ -28,10 +28,12 @@ export PYTHONPATH="python:benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERE
 export PATH="$PATH:/usr/local/cuda/bin"
 touch -d "1 second ago" "$work/started"
 failed=() left_out=() step=""
-small_step=() smoke=() lengths="" heads="(32, 32, 128), (32, 8, 128), (28, 4, 128), (16, 2, 128), (4, 1, 256)"
+small_step=() smoke=() lengths="" spare=0 run_of_fastchat=test_recorded_run_of_fastchat
+heads="(32, 32, 128), (32, 8, 128), (28, 4, 128), (16, 2, 128), (4, 1, 256)"
 if [[ -n "${SMALL:-}" ]]; then
   small_step=(--model tiny --longest 64 --rows 6 --micro_batch_tokens 128 --repeats 1 --steps 1)
-  smoke=(--smoke cuda) heads="(2, 2, 16), (2, 1, 16)" lengths="kernels._UNEVEN = kernels._FULL_ROWS = (100, 33, 1)"
+  smoke=(--smoke cuda) spare=$budget run_of_fastchat+=" and e_max_steps and not epoch"
+  heads="(2, 2, 16), (2, 1, 16)" lengths="kernels._UNEVEN = kernels._FULL_ROWS = (100, 33, 1)"
 fi
 device_gib="$("$python" -c 'import torch; print(torch.cuda.get_device_properties(0).total_memory >> 30)' 2>/dev/null || echo 0)"
 
@@ -42,6 +44,9 @@ if command -v nvidia-smi >/dev/null; then
   trap "kill $! 2>/dev/null" EXIT
 fi
 
+# Prints a line, which gpu.log gets as well: it says whose output the lines below are, and what failed.
+say() { echo "== $*" | tee ${OUT:+-a "$OUT/gpu.log"}; }
+
 # Kept after every step, so that a run that is cut off loses one step.
 pack() {
   [[ -n "${OUT:-}" ]] || return 0
@@ -49,7 +54,7 @@ pack() {
 }
 
 leave_out() {
-  echo "== $1: left out, the seconds are used up"
+  say "$1: left out, the seconds are used up"
   [[ " ${left_out[*]} " == *" $step "* ]] || left_out+=("$step")
 }
 
@@ -62,13 +67,13 @@ run() {
     leave_out "$name"
     return
   fi
-  echo "== $name (${SECONDS}s): $*"
+  say "$name (${SECONDS}s): $*"
   timeout --kill-after=10 "$((limit < left ? limit : left))" "$@" 2>&1 | tee "$log" ${OUT:+-a "$OUT/gpu.log"}
   status=${PIPESTATUS[0]}
   if ((left < limit && (status == 124 || status == 137))); then
     leave_out "$name"
   elif ((status)); then
-    echo "== $name: failed with $status"
+    say "$name: failed with $status"
     failed+=("$name")
   fi
   pack
@@ -109,7 +114,7 @@ compare() {
   local name="$1" limit="$2" wheels="${PEERS:-.peers}" site=build/peers
   shift 2
   if ! compgen -G "$wheels/*.whl" >/dev/null; then
-    echo "== $name: left out, no wheels in $wheels (benchmarks/carry_peers.sh)"
+    say "$name: left out, no wheels in $wheels (benchmarks/carry_peers.sh)"
     return
   fi
   if [[ ! $site -nt "$work/started" ]]; then
@@ -129,14 +134,14 @@ fi
 
 # too_large STEP: whether it needs the memory of an H200, which is not there.
 too_large() {
-  [[ -n $suffix ]] && echo "== $1: left out, it takes 130 GiB and the device has $device_gib"
+  [[ -n $suffix ]] && say "$1: left out, it takes 130 GiB and the device has $device_gib"
 }
 
 one_step() {
   case "$1" in
     build)
       if "$python" -c 'import torch, fastsft._C as c; assert c.with_cuda' 2>/dev/null; then
-        echo "== build: left out, python/fastsft has an extension for this interpreter"
+        say "build: left out, python/fastsft has an extension for this interpreter"
       else
         run build 480 bash benchmarks/build_in_place.sh
       fi
@@ -179,19 +184,19 @@ for heads in ('"$heads"'): print(heads, kernels.faster_kernel(kernels.Heads(*hea
       too_large peers_7b || compare peers_7b 540 --model vicuna-7b --workload W2 --peers fastchat --rows 32 --micro_batch 2 --steps 4 \
         --warm_up 1 --pairs 1 --recompute gate_up
       ;;
-    gemm) run gemm 90 "$python" benchmarks/bench_gemm.py --seconds 60 "${smoke[@]}" ;;
-    attention) run attention 100 "$python" benchmarks/bench_attention.py --seconds 80 "${smoke[@]}" ;;
+    gemm) run gemm 90 "$python" benchmarks/bench_gemm.py --seconds $((60 + spare)) "${smoke[@]}" ;;
+    attention) run attention 100 "$python" benchmarks/bench_attention.py --seconds $((80 + spare)) "${smoke[@]}" ;;
     ops_suite)
       mapfile -t files < <(cuda_tests tests/ops)
       run ops_suite 120 "${pytest[@]}" -m cuda "${files[@]}"
       ;;
-    recorded) run recorded 60 "${pytest[@]}" -m cuda tests/train/test_engine_cuda.py -k test_recorded_run_of_fastchat --maxfail=1 ;;
-    ops) run ops 120 "$python" benchmarks/bench_ops.py --seconds 90 "${smoke[@]}" ;;
+    recorded) run recorded 60 "${pytest[@]}" -m cuda tests/train/test_engine_cuda.py -k "$run_of_fastchat" --maxfail=1 ;;
+    ops) run ops 120 "$python" benchmarks/bench_ops.py --seconds $((90 + spare)) "${smoke[@]}" ;;
     sanitizer)
       if command -v compute-sanitizer >/dev/null; then
         run sanitizer 540 bash benchmarks/sanitize.sh
       else
-        echo "== sanitizer: left out, compute-sanitizer is not installed"
+        say "sanitizer: left out, compute-sanitizer is not installed"
       fi
       ;;
     *)
@@ -210,6 +215,6 @@ for step in "${steps[@]}"; do
   # Without an extension or a device nothing else can run.
   [[ $step == build || $step == device ]] && ((${#failed[@]})) && break
 done
-((${#failed[@]})) && echo "== failed: ${failed[*]}"
-((${#left_out[@]})) && echo "== to go on: benchmarks/gpu.sh $budget build ${left_out[*]}"
+((${#failed[@]})) && say "failed: ${failed[*]}"
+((${#left_out[@]})) && say "to go on: benchmarks/gpu.sh $budget build ${left_out[*]}"
 ((${#failed[@]} + ${#left_out[@]} == 0))
