@@ -85,7 +85,9 @@ def speed_lines(plan: MemoryPlan) -> list[str]:
         "time of a token: " + ", ".join(f"{name} {part:.0%}" for name, part in parts if part >= 0.005),
         f"assumed: conversations of {plan.work.max_seqlen:,} tokens; "
         f"matrix products at {CENTRAL.products:.0%} "
-        f"({LOW.products:.0%} to {HIGH.products:.0%}) of {gpu.flops / 1e12:,.0f} TFLOP/s, other kernels at "
+        f"({LOW.products:.0%} to {HIGH.products:.0%}) of {gpu.flops / 1e12:,.0f} TFLOP/s, "
+        + (f"those of 8 bits {CENTRAL.fp8_gain} times as fast, " if plan.setting.state.fp8 != "none" else "")
+        + "other kernels at "
         f"{CENTRAL.elementwise:.0%} of {gpu.bandwidth / 1e12:.2f} TB/s"
         + (f", collectives at {CENTRAL.link:.0%} of {_link(gpu.link)}" if ranks > 1 else ""),
     ]
