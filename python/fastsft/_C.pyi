@@ -196,6 +196,7 @@ __all__: list[str] = [
     "survey_inputs",
     "sync_directory",
     "sync_file",
+    "takes_tiles",
     "torch_version",
     "trace_dropped",
     "train_mark_stems",
@@ -2342,6 +2343,11 @@ def survey_inputs(
 ) -> Survey: ...
 def sync_directory(path: str) -> None: ...
 def sync_file(path: str) -> None: ...
+def takes_tiles(config_json: str) -> bool:
+    """
+    True if StateOptions.tile_tokens may be above 0 with this model.
+    """
+
 def trace_dropped() -> int:
     """
     Spans of the last trace that newer ones pushed out.
