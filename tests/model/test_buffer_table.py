@@ -27,6 +27,11 @@ def test_what_is_reserved_is_what_is_planned(
 ) -> None:
     config = json.dumps({**CONFIGS[model], "num_hidden_layers": 3})
     shared = {"recompute": recompute, "compute_dtype": dtype, "tile_tokens": tile_tokens}
+    if tile_tokens and not _C.takes_tiles(config):
+        for refused in (new_engine, lambda *args, **options: planned_bytes(*args, **SIZES, **options)):
+            with pytest.raises(ValueError, match="tile_tokens is 20, and a mixture of experts computes all"):
+                refused(config, **shared)
+        return
     engine = new_engine(config, **shared)
     assert engine.memory()["activations"] == 0
     engine.reserve(**SIZES)

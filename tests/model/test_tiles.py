@@ -25,6 +25,7 @@ from tolerances import TOLERANCES, assert_close
 
 SMALL = 7  # tokens; no number of tokens of a test is a multiple of it
 WIDE = {**WIDE_MODELS, **WIDE_FAMILIES}
+MIXTURES = {"qwen3_moe", "mixtral"}
 
 
 def engine_of(config: str, tile_tokens: int, **options: Any) -> _C.Engine:
@@ -49,6 +50,12 @@ def test_every_family_has_the_gradients_of_transformers(golden: Path, name: str,
     """Also each policy has the same bits as the others with the same tiles."""
     recorded = Recorded(golden / "models" / name, recompute)
     whole_loss, whole = recorded.gradients()
+    if name in MIXTURES:
+        with pytest.raises(
+            ValueError, match="tile_tokens is 7, and a mixture of experts computes all tokens"
+        ):
+            recorded.engine.set_tile_tokens(SMALL)
+        return
     recorded.engine.set_tile_tokens(SMALL)
     loss, gradients = recorded.gradients()
     assert loss == pytest.approx(recorded.summary["loss"], abs=TOLERANCES[torch.float32].loss)
@@ -61,7 +68,7 @@ def test_every_family_has_the_gradients_of_transformers(golden: Path, name: str,
     assert all(torch.equal(gradient, others[key]) for key, gradient in gradients.items())
 
 
-@pytest.mark.parametrize("model", WIDE)
+@pytest.mark.parametrize("model", sorted({*WIDE} - MIXTURES))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_forward_pass_has_the_same_bits(model: str, dtype: str) -> None:
     """768 tokens in tiles of 256."""
