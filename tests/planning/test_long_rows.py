@@ -18,6 +18,7 @@ from fastsft.planning.memory_plan import BatchShape, EngineSettings, MemoryPlan,
 from fastsft.planning.plan_choice import choose_plan
 from fastsft.planning.plan_request import TILE_TOKENS, MemoryBudget, PlanRequest
 from fastsft.planning.time_model import predict
+from memory_run import FAMILIES
 from planning.test_memory_plan import CONFIGS, SETTING, changed
 
 ON_GPU = changed(SETTING, device="cuda", compute_dtype="bfloat16")
@@ -74,6 +75,21 @@ def test_a_cpu_has_tiles_alone() -> None:
     assert facts(chosen(1 << 40, setting=SETTING, offload_inputs=True))[1] is False
     with pytest.raises(ValueError, match=f"tiles of {tile:,} tokens"):
         chosen(tiles.total - 1, setting=SETTING)
+
+
+@pytest.mark.parametrize(
+    "setting,wish",
+    [
+        (changed(ON_GPU, config_json=json.dumps(FAMILIES["qwen3_moe"])), "a model without experts"),
+        (ON_GPU.with_state(compute_dtype="bfloat16", fp8="tensorwise"), "--fp8 rowwise"),
+    ],
+    ids=["mixture", "tensorwise fp8"],
+)
+def test_what_needs_all_rows_at_once_has_no_tiles(setting: EngineSettings, wish: str) -> None:
+    states = [each.state for each in PlanRequest().variants(setting)]
+    assert [(state.offload_inputs, state.tile_tokens) for state in states] == [(False, 0), (True, 0)]
+    with pytest.raises(ValueError, match=f"--tile_tokens 64: expected {wish}; leave it out"):
+        PlanRequest(tile_tokens=64).variants(setting)
 
 
 def test_the_longest_row_fits_and_a_longer_one_does_not() -> None:
