@@ -90,14 +90,6 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
   }
 }
 
-int64_t CausalLM::smallest_window() const {
-  int64_t smallest = 0;
-  for (const int64_t window : config_.windows) {
-    if (window > 0) smallest = smallest == 0 ? window : std::min(smallest, window);
-  }
-  return smallest;
-}
-
 AdapterDropout CausalLM::dropout_of(const Batch& batch, const TrainingPass* pass) {
   const double probability = layout_.adapters().dropout;
   if (pass == nullptr || batch.token_keys.size(0) == 0 || probability == 0) return {};

@@ -44,4 +44,12 @@ int64_t CausalLM::compile_attention(at::IntArrayRef shapes) {
                            config_.head_dim, config_.attention_scale, config_.windows, shapes);
 }
 
+int64_t CausalLM::smallest_window() const {
+  int64_t smallest = 0;
+  for (const int64_t window : config_.windows) {
+    if (window > 0) smallest = smallest == 0 ? window : std::min(smallest, window);
+  }
+  return smallest;
+}
+
 }  // namespace fastsft

@@ -134,9 +134,7 @@ class Block {
   void each_tile(const BlockActivations& a, const Work& work) const {
     for (const Rows& rows : tiles_of(rows_.count, context_.tile_tokens)) {
       BlockContext context = context_;
-      if (context.dropout.probability != 0) {
-        context.dropout.token_keys = rows.of(context_.dropout.token_keys);
-      }
+      context.dropout.token_keys = rows.of(context_.dropout.token_keys);
       work(Block(context, refs_, weights_, rows), rows_of(a, rows));
     }
   }
@@ -225,11 +223,9 @@ class Block {
 
   // Computes again the norm before the MLP, and with kBlock also the hidden states that it reads.
   void recompute_mlp_input(const BlockActivations& a) const {
-    if (context_.recompute == Recompute::kBlock) {
-      add_attention(a);
-    } else if (!keeps_norm_outputs()) {
+    if (context_.recompute == Recompute::kBlock) return add_attention(a);
+    if (!keeps_norm_outputs())
       norm(a.attn_residual, refs_.post_norm, a.mlp_norm_out, a.mlp_norm_rstd);
-    }
   }
 
   // Computes again what backward reads of the MLP's forward. The down projection is not among it,
@@ -273,19 +269,6 @@ class Block {
 
   void add(const std::optional<ParamRef>& bias, const at::Tensor& x) const {
     if (bias) add_bias(x, weight(*bias));
-  }
-
-  // Accumulates the gradient for a weight used as y = x W^T.
-  static void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
-                         const at::Tensor& x) {
-    if (!ref.trained) return;
-    gemm(grad_y, x, ref.view(*gradient), true, false, ref.begin_write(gradient));
-  }
-
-  static void accumulate(UnitGradient* gradient, const std::optional<ParamRef>& bias,
-                         const at::Tensor& grad_y) {
-    if (!bias || !bias->trained) return;
-    bias_backward(grad_y, bias->view(*gradient), bias->begin_write(gradient));
   }
 
   // A norm's input and output.

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "model/decoder_block.h"
 #include "model/layout.h"
 
@@ -27,5 +29,12 @@ class LinearProducts {
   const BlockRefs& refs_;
   const PlaceWeights& weights_;
 };
+
+// Accumulate the gradient of a weight used as y = x W^T, or of a bias that is added to y. They do
+// nothing for what is not trained.
+void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
+                const at::Tensor& x);
+void accumulate(UnitGradient* gradient, const std::optional<ParamRef>& bias,
+                const at::Tensor& grad_y);
 
 }  // namespace fastsft
