@@ -102,8 +102,8 @@ namespace {
 
 bool is_boolean(ValueKind kind) { return kind == ValueKind::kTrue || kind == ValueKind::kFalse; }
 
-// Returns the format of the record if the preference fields are ignored. Returns null if that
-// format would learn the replies of a prompt.
+// Returns the record's format if the preference fields are ignored. Returns null if that
+// format would learn a prompt's replies.
 std::optional<FormatChoice> find_rest(const RecordSketch& record) {
   auto rest = match_format(record, kAutoFormat);
   if (!rest) return rest;

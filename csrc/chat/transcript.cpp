@@ -14,7 +14,7 @@ void append_span(std::vector<ByteSpan>& spans, ByteSpan span) {
 }
 
 // Returns the thoughts at the beginning of the reply in `reply`, with the white space after them;
-// an empty span if there are none. Their <think> may be the end of the prompt.
+// an empty span if there are none. Their <think> may be the prompt's end.
 ByteSpan find_thoughts(const std::string& whole, ByteSpan reply) {
   constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
   const std::string_view text =

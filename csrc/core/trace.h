@@ -77,7 +77,7 @@ struct Ranges {
 };
 Ranges& outside_ranges();
 
-// Records a span "<what> <which>" from here to the end of the scope.
+// Records a span "<what> <which>" from here to the scope's end.
 class Span {
  public:
   Span(Track track, std::string_view what, std::string_view which = {}) {

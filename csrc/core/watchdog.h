@@ -19,7 +19,7 @@ class Watchdog {
   explicit Watchdog(double timeout_seconds);  // 0: no timeout
   ~Watchdog();
 
-  // Marks the calling thread as waiting for other ranks until the end of the scope. Not nested.
+  // Marks the calling thread as waiting for other ranks until the scope's end. Not nested.
   class Wait {
    public:
     explicit Wait(Watchdog& watchdog);

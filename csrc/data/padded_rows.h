@@ -29,7 +29,7 @@ struct Item {
   std::span<const int64_t> labels;  // [length], not shifted; kIgnoredLabel if not learned
   std::optional<std::span<const int64_t>> positions;  // [length]
   // Attention mask: a token and later tokens attend to the token if its entry is not 0. Tokens
-  // beyond the end of the mask are masked; surplus entries are ignored.
+  // beyond the mask's end are masked; surplus entries are ignored.
   std::optional<std::span<const uint8_t>> mask;
   bool has_mask = false;  // true also if a collator adds an all-ones mask
 };

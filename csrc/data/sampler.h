@@ -32,7 +32,7 @@ std::vector<std::vector<int64_t>> rank_micro_batches(std::span<const int64_t> or
                                                      const BatchShape& shape);
 
 // Returns the rows for one optimizer step on all ranks, as [rank][micro-batch][row]: every rank's
-// micro-batches [step * accumulation, (step + 1) * accumulation), fewer at the end of the epoch.
+// micro-batches [step * accumulation, (step + 1) * accumulation), fewer at the epoch's end.
 std::vector<std::vector<std::vector<int64_t>>> reference_group(std::span<const int64_t> order,
                                                                int64_t step, int64_t accumulation,
                                                                const BatchShape& shape);

@@ -83,7 +83,7 @@ class TokenDataset {
   // Returns how many rows hold several packed sequences, which their positions separate
   // (BatchRules).
   int64_t num_packed() const;
-  // Returns the label of each token, kIgnoredLabel if it is not learned: [length], not shifted.
+  // Returns each token's label, kIgnoredLabel if it is not learned: [length], not shifted.
   std::vector<int32_t> labels(int64_t row) const;
 
  private:

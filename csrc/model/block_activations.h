@@ -55,7 +55,7 @@ struct Rows {
 // empty micro-batch has a gradient, too: zero.
 std::vector<Rows> tiles_of(int64_t tokens, int64_t most);
 
-// Returns the activations of a tile.
+// Returns a tile's activations.
 BlockActivations rows_of(const BlockActivations& whole, const Rows& rows);
 
 // Returns the first `rows` x `columns` elements of a buffer as a matrix. A buffer of adapters has

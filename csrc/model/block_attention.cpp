@@ -20,7 +20,7 @@ void BlockAttention::forward(const BlockActivations& a) const {
 
 void BlockAttention::backward(const BlockActivations& a, const at::Tensor& grad_attn_out,
                               const at::Tensor& grad_qkv, UnitGradient* gradient) const {
-  // 1. Attention and rotary embedding: the transpose of a rotation has the negative angle
+  // 1. Attention and rotary embedding: a rotation's transpose has the negative angle
   batch_attention_backward(grad_attn_out, rotated(a), a.attn_out, a.lse, context_.batch, heads(),
                            grad_qkv);
   rotate(grad_qkv, true);

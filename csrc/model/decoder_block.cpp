@@ -229,7 +229,7 @@ class Block {
   }
 
   // Computes again what backward reads of the MLP's forward. The down projection is not among it,
-  // unless its output is the input of a norm.
+  // unless its output is a norm's input.
   void recompute_mlp(const BlockActivations& a) const {
     const bool whole = context_.recompute == Recompute::kBlock;
     recompute_mlp_input(a);

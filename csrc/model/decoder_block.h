@@ -44,7 +44,7 @@ BlockActivations recompute_attention(const BlockContext& context, const BlockRef
 
 // Turns `grad` [tokens, hidden] from d loss / d out into d loss / d input, and adds weight
 // gradients to the unit's flat gradient, which is null if nothing in the block is trained. With
-// `stops`, the gradient of the input is not needed, and `grad` is undefined afterwards.
+// `stops`, the input's gradient is not needed, and `grad` is undefined afterwards.
 void block_backward(const BlockContext& context, const BlockRefs& refs, const PlaceWeights& weights,
                     const BlockActivations& saved, const at::Tensor& grad, UnitGradient* gradient,
                     bool stops);

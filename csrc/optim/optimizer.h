@@ -23,7 +23,7 @@ struct OptimizerOptions {
   int64_t rounding_seed = 0;  // seed for the stochastic rounding of bfloat16 moments
 };
 
-// Updates the weights of a strategy. The strategy must outlive the optimizer.
+// Updates a strategy's weights. The strategy must outlive the optimizer.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -36,7 +36,7 @@ class CollectiveSpan {
   uint64_t span_ = 0;
 };
 
-// Returns the stream of a track, always the same stream. The pool behind `side_stream` is small and
+// Returns a track's stream, always the same stream. The pool behind `side_stream` is small and
 // reuses its streams, so a new stream per collective would soon be a stream with other work.
 c10::Stream stream_of(trace::Track track, at::Device device) {
   static std::mutex mutex;

@@ -24,7 +24,7 @@ struct ElementRange {
 struct ParamSlot {
   std::string name;  // for example "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
-  int64_t offset = 0;      // elements from the start of the unit
+  int64_t offset = 0;      // elements from the unit's start
   bool decay = false;      // has weight decay (docs/spec/trainer_semantics.md, section 10.1)
   bool adapter = false;    // belongs to an adapter, not to the model's own files
   bool held = false;       // stays constant although its group is trained: its gradient is zero

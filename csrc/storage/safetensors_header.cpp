@@ -158,7 +158,7 @@ class HeaderReader {
       refuse(name, concat("expected ", what, ", got ", describe_next(scan_)));
     }
   }
-  // Calls `member(key)` to read the value of each key.
+  // Calls `member(key)` to read each key's value.
   template <typename Member>
   void read_object(Member&& member) {
     scan_.peek();

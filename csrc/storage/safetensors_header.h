@@ -19,7 +19,7 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<uint64_t> shape;
-  uint64_t begin = 0;  // offset in bytes from the start of the data
+  uint64_t begin = 0;  // offset in bytes from the data's start
   uint64_t end = 0;
 
   uint64_t numel() const;
@@ -28,7 +28,7 @@ struct TensorEntry {
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // in the order of their data in the file
   std::map<std::string, std::string> metadata;
-  uint64_t data_begin = 0;  // offset in bytes from the start of the file
+  uint64_t data_begin = 0;  // offset in bytes from the file's start
 };
 
 // Parses and checks a whole file's header (docs/spec/reliability.md, section 5.1). On return every

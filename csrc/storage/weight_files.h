@@ -23,7 +23,7 @@ struct PlannedShard {
 };
 
 // Splits a state dict into files as transformers does (docs/spec/trainer_semantics.md, section 20).
-// Files are filled greedily in the order of the tensors. A tensor above the limit gets a file of
+// Files are filled greedily in the tensors' order. A tensor above the limit gets a file of
 // its own, placed before the file that is being filled. A single file is called
 // "model.safetensors", several are called "model-00001-of-0000n.safetensors".
 std::vector<PlannedShard> plan_shards(const std::vector<SizedTensor>& tensors, uint64_t max_bytes);

@@ -42,7 +42,7 @@ struct CudnnRefusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The device for which a plan is compiled: the device of a handle, or a description as
+// The device for which a plan is compiled: a handle's device, or a description as
 // cudnnBackendGetAttribute(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) returns it.
 struct CudnnTarget {
   cudnnContext* handle = nullptr;

@@ -35,7 +35,7 @@ struct CudnnPlans {
 // get the same answer.
 std::vector<CudnnPlans> cudnn_plans(const at::Tensor& qkv, at::IntArrayRef shapes,
                                     const AttentionShape& shape);
-// Compiles the plans of a range, whatever their scratch memory. Returns false if cuDNN has none.
+// Compiles a range's plans, whatever their scratch memory. Returns false if cuDNN has none.
 // `like`: as in prepare_attention.
 bool compile_cudnn_plans(const at::Tensor& like, int64_t head_dim, const AttentionShape& shape,
                          const PaddedShape& padded);

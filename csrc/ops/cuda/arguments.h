@@ -27,7 +27,7 @@ int access_width(int64_t columns, std::initializer_list<at::Tensor> tensors);
 // addresses, otherwise 1. An access has 16 bytes; float32 needs two.
 int flat_width(std::initializer_list<at::Tensor> tensors);
 
-// Returns the largest power of two up to 256 that divides the address of every row.
+// Returns the largest power of two up to 256 that divides every row's address.
 uint64_t alignment_of(const at::Tensor& tensor);
 
 }  // namespace fastsft::cuda

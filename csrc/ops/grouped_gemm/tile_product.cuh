@@ -24,7 +24,7 @@ struct TileSize<float> {
 
 // One operand's tile in shared memory: kTile rows (or columns) of the result by kDepth terms of the
 // sum. `kAlongDepth`: neighbours in memory are terms of the sum; otherwise rows of the result.
-// Shared memory has the order of the tensor.
+// Shared memory has the tensor's order.
 template <typename T, bool kAlongDepth>
 struct OperandTile {
   static constexpr int kTile = TileSize<T>::kTile, kDepth = TileSize<T>::kDepth;

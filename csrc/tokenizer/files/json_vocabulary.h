@@ -14,7 +14,7 @@
 namespace fastsft {
 
 // An added token from a file other than tokenizer.json. The file's id is ignored: the token gets
-// the id of its text, or the next free id. If an added token with the same text exists, the two
+// its text's id, or the next free id. If an added token with the same text exists, the two
 // flags say whose settings count.
 struct GivenToken {
   AddedToken token;

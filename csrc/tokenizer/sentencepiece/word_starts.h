@@ -35,7 +35,7 @@ class WordStarts {
   WordStarts(std::string_view text, WordRule rule) : text_(text), rule_(rule) {}
 
   // Finds the word starts in the next part: fills `starts` in ascending order and sets `count`.
-  // Returns false at the end of the text.
+  // Returns false at the text's end.
   bool next(std::array<uint32_t, kPart>& starts, size_t& count);
 
  private:

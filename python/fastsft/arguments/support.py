@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Support(StrEnum):
     """Treatment of an argument.
 
-    The values are the words of the specification, and `fastsft args` prints them.
+    The values are the specification's words, and `fastsft args` prints them.
     """
 
     SUPPORTED = "IMPLEMENT"
@@ -109,7 +109,7 @@ def _field(default: T, support: ArgSupport) -> T:
 
 
 def default_of(field: dataclasses.Field[Any]) -> object:
-    """Return the default of a field, as a new object if it is mutable; None if the field has no default."""
+    """Return a field's default, as a new object if it is mutable; None if the field has no default."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default

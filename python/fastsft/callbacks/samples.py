@@ -13,7 +13,7 @@ _MOST_PROMPT = 300  # characters of a prompt's end that are shown
 
 
 def shown_prompt(sample: Mapping[str, str]) -> str:
-    """Return the end of the prompt, which has the question."""
+    """Return the prompt's end, which has the question."""
     text = sample["prompt"]
     return text if len(text) <= _MOST_PROMPT else f"... {text[-_MOST_PROMPT:]}"
 

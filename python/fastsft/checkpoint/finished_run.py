@@ -88,7 +88,7 @@ class AskedRun:
 
 
 def finished_output(run: AskedRun) -> TrainOutput | None:
-    """Return the result of this run if it has already finished in `output_dir`. Collective.
+    """Return this run's result if it has already finished in `output_dir`. Collective.
 
     The result is returned, with a message, if there are a checkpoint, unchanged model files, and a record
     with the same request: data, arguments that matter for a resume, model directory, dtype and file sizes of

@@ -1,4 +1,4 @@
-"""The saves at the end of a run. The weights exist nowhere else, so a save waits while the disk is full."""
+"""The saves at a run's end. The weights exist nowhere else, so a save waits while the disk is full."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Signals(Protocol):
 
 
 class LastSaves:
-    """The saves at the end of a run.
+    """The saves at a run's end.
 
     make_room: function that frees disk space, and returns False if nothing is left to free.
     """

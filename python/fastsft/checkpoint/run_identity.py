@@ -1,4 +1,4 @@
-"""fastsft_state.json: the progress of a run, and the settings that must be the same in a resumed run.
+"""fastsft_state.json: a run's progress, and the settings that must be the same in a resumed run.
 
 Rules: docs/spec/reliability.md, section 3.
 """

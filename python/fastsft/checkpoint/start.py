@@ -57,7 +57,7 @@ def _first_day(args: TrainingArguments) -> str:
             request = content.get("request", content)
             return date.fromisoformat(request[DATE]).isoformat()
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            continue  # verification will report the faults of the checkpoint
+            continue  # verification will report the checkpoint's faults
     return ""
 
 

@@ -47,7 +47,7 @@ def use_config(
 
 
 def use_values(parser: argparse.ArgumentParser, training: DataclassParser, values: dict[str, Any]) -> None:
-    """Take defaults from the values of a run, and from training if there is no such value."""
+    """Take defaults from a run's values, and from training if there is no such value."""
     fields = ({action.dest for action in training._actions} | values.keys()) - {*_OTHERS}
     for action in parser._actions:
         for name in {option.lstrip("-") for option in action.option_strings} & fields:

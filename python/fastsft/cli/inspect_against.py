@@ -152,7 +152,7 @@ def compared(
 
 
 def _as_configured(against: Against, config: Configuration | None, data: str) -> Against:
-    """Return a framework with the settings of its file, which reads the data itself. Given settings win."""
+    """Return a framework with its file's settings, which reads the data itself. Given settings win."""
     if config is None:
         return against
     files = [file.path for file in data_files(data)]

@@ -21,7 +21,7 @@ def model_place(name: str, *, has_code: bool = False) -> Path:
 def with_flags(arguments: Sequence[str], *flags: Sequence[str]) -> list[str]:
     """Return the arguments with `flags` in front of their first words, as in `fastsft inspect DIR FILE`.
 
-    flags: for each word, the spellings of its flag. A word whose flag is given, too, is left alone, so that
+    flags: for each word, its flag's spellings. A word whose flag is given, too, is left alone, so that
     the parser refuses it.
 
     A first word that names a YAML file is one of flags, as in training.

@@ -158,7 +158,7 @@ class EpochReads:
         here.set()
 
     def position(self) -> ReadPosition | None:
-        """Return the position that a checkpoint saved now must contain; None at the end of the epoch."""
+        """Return the position that a checkpoint saved now must contain; None at the epoch's end."""
         return None if self._ahead is None else ReadPosition(self._epoch, self._ahead_state)
 
     def take(self) -> ReadBatch:

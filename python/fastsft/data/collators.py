@@ -100,7 +100,7 @@ class Collation:
         self._needed = {"input_ids", "labels"} if needs_labels else {"input_ids"}
 
     def __call__(self, items: list[Any]) -> BatchItems:
-        """Return the items of the batch, or a ValueError if the collator's result cannot be used."""
+        """Return the batch's items, or a ValueError if the collator's result cannot be used."""
         if self._collator is not None:
             batch = self._collator([self._taken(item) for item in items])
             fault = self._fault(batch)

@@ -194,7 +194,7 @@ class _RecordFault:
 # the quote after `tools` would be escaped, so a mention in a message does not match.
 _TOOLS = re.compile(rb'"tools"\s*:\s*(?:\[\s*[^\]\s]|"\s*(?!null\s*"|\[\s*\]\s*")[^"\s])')
 _BLOCK = 1 << 20
-_KEPT = 1 << 10  # bytes kept from the end of a block, because a field may extend into the next block
+_KEPT = 1 << 10  # bytes kept from a block's end, because a field may extend into the next block
 _AHEAD = 64  # bytes that must follow a match in the block, because the pattern looks ahead
 
 

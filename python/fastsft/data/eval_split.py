@@ -62,7 +62,7 @@ def split_rows(path: str, rows: LabelledRows, share: float, seed: int) -> tuple[
 
 
 def with_split_seed(data_args: T, args: TrainingArguments) -> T:
-    """Return data arguments with the seed of the split, which is --data_seed if given, else --seed.
+    """Return data arguments with the split's seed, which is --data_seed if given, else --seed.
 
     Without --eval_split, return `data_args` itself.
     """

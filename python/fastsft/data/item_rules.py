@@ -43,7 +43,7 @@ class ItemRules:
 
     removes_columns: drop keys that the model's forward does not take, as transformers drops them from a dict
     (--remove_unused_columns). adds_mask: True if a tokenizer pads the batches, so that each row has an
-    attention mask. pads_left: the name of the collator if it pads rows on the left, otherwise None.
+    attention mask. pads_left: the collator's name if it pads rows on the left, otherwise None.
     attention: the model's attention implementation. is_quiet: drop columns without a message. label_keys:
     keys that may contain the labels; the first key that an item has is used. needs_labels: refuse items
     without labels, as in training.

@@ -41,7 +41,7 @@ class FileOptions:
     data_cache: the directory of the token cache; None for the default directory, "none" for no cache.
     report_bad: the file to which bad records are written. show_progress: show a bar or lines.
     max_record_bytes: the most bytes of a record. data_format: a name in `_C.data_formats()`, or "auto" to
-    detect the format of each file.
+    detect each file's format.
     """
 
     data_cache: str | None = None

@@ -72,7 +72,7 @@ def tokenizer_digest(tokenizer: object) -> str | None:
 def cache_key(
     files: list[DataFile], directory: Path, tokenizer: str, options: object, streams: list[str] | None = None
 ) -> str:
-    """Return the key of a cache: a hash of file contents, file weights, the tokenizer and label options.
+    """Return a cache's key: a hash of file contents, file weights, the tokenizer and label options.
 
     streams: the hashes of the data that was read from streams, in order; None if there are no streams.
     """
@@ -87,7 +87,7 @@ def cache_key(
 def open_cache(directory: Path, key: str, *, verify: bool = True) -> Labelled | None:
     """Return the rows in the cache file of `key`; None if there is no file.
 
-    If the file is damaged, print a message and return None. verify: check the checksums of the content.
+    If the file is damaged, print a message and return None. verify: check the content's checksums.
     """
     path = directory / f"{key}.tokens"
     if not path.exists():

@@ -138,7 +138,7 @@ class ExaminedDirectory(Examined):
 
     @property
     def is_checkpoint(self) -> bool:
-        """True if the directory has the state of a run, from which a run resumes unless files are missing."""
+        """True if the directory has a run's state, from which a run resumes unless files are missing."""
         return os.path.lexists(self.directory / "fastsft_state.json")
 
 

@@ -1,4 +1,4 @@
-"""Checks the data of a run: opens every file, and labels its first records as training would."""
+"""Checks a run's data: opens every file, and labels its first records as training would."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _RECORD, _KEY, _BEFORE = ".fastsft-merged.json", "manifest", "before"
 def check_merged_path(output_dir: str | Path | None, lora: LoraArguments, model: CausalLM) -> None:
     """Raise ValueError, before training, if --save_merged cannot write its folder or cannot merge.
 
-    At the end of the run, --save_merged replaces the model that it wrote earlier, and archives another model
+    At the run's end, --save_merged replaces the model that it wrote earlier, and archives another model
     that fastsft wrote. ValueError if the folder is the model from which the run starts.
     """
     merged = Path(output_dir or ".") / FOLDER

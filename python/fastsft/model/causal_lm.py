@@ -263,7 +263,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
             raise ValueError(f"{self.source_directory}/{error}{way}") from None
 
     def unit_layouts(self) -> Sequence[UnitLayout]:
-        """Return the layout of each unit: name, digest or None, size, and tensors (name, shape, first
+        """Return each unit's layout: name, digest or None, size, and tensors (name, shape, first
         element).
         """
         from fastsft import _C

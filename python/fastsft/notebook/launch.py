@@ -115,7 +115,7 @@ _ANSWERS = {
 def _job(
     arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any], script: str | Path | None
 ) -> dict[str, Any]:
-    """Return the job of a rank, which is sent as JSON. ValueError for arguments that no rank accepts."""
+    """Return a rank's job, which is sent as JSON. ValueError for arguments that no rank accepts."""
     argv = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
     if isinstance(arguments, str) or (argv is not None and flags):
         raise ValueError("expected a list of words, or names and values, got a string or both")

@@ -19,7 +19,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
 
-# stands for a value that cannot be known without running the file, such as the result of a call
+# stands for a value that cannot be known without running the file, such as a call's result
 _UNKNOWN = object()
 
 

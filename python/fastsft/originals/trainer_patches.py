@@ -176,7 +176,7 @@ def check_patched_functions(
 ) -> None:
     """Raise a ValueError that names the first function or method that a script has replaced.
 
-    training: also check the functions of a step. has_collator: True if a data_collator was given;
+    training: also check a step's functions. has_collator: True if a data_collator was given;
     transformers' default collator is then not checked.
     """
     for group in _function_groups(args, training=training, has_collator=has_collator):

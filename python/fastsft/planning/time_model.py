@@ -164,7 +164,7 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
     link = (gpu.link or PCIE_LINK) * rates.link * ranks / (ranks - 1)
     tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
     state, strategy = plan.setting.state, plan.setting.state.strategy
-    # Gradients are reduced in float32; an all-reduce moves twice the bytes of a reduce-scatter.
+    # Gradients are reduced in float32; an all-reduce moves twice a reduce-scatter's bytes.
     reduced = 4 * model.trained * (2 if strategy == "no_shard" else 1)
     # no_shard keeps whole gradients; if they are float32, they are reduced only once per step.
     every_batch = state.sync_each_batch and (strategy != "no_shard" or state.grad_dtype != "float32")

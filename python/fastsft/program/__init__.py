@@ -1,1 +1,1 @@
-"""A script's function as a program: the start of the ranks, the process end, checks of replaced names."""
+"""A script's function as a program: the ranks' start, the process end, checks of replaced names."""

@@ -1,4 +1,4 @@
-"""The first half of `train()`: the preparation of a run, up to the model and the labelled rows."""
+"""The first half of `train()`: a run's preparation, up to the model and the labelled rows."""
 
 from __future__ import annotations
 

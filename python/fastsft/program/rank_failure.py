@@ -53,7 +53,7 @@ def _stopped(ranks: Ranks) -> Exception | None:
 def last_words(lines: list[str]) -> str:
     """Return the text from the last error message or traceback on, or the last 20 lines if there is none."""
     starts = [number for number, line in enumerate(lines) if is_error(line)]
-    # Python prints the cause of an exception before the exception. The text begins with the first cause.
+    # Python prints an exception's cause before the exception. The text begins with the first cause.
     while len(starts) > 1 and _leads_to_next(lines[starts[-2] : starts[-1]]):
         starts.pop()
     return "\n".join(lines[starts[-1] :] if starts else lines[-_LAST_LINES:]).rstrip()

@@ -99,7 +99,7 @@ def common_digests(what: str, find: Callable[[], Iterable[Path]]) -> dict[str, s
 
 
 def identity(path: Path) -> Identity:
-    """Return the identity of a file; symbolic links are followed. ValueError unless it is a regular file."""
+    """Return a file's identity; symbolic links are followed. ValueError unless it is a regular file."""
     check_regular(path, "a file of weights")
     status = os.stat(path)
     return machine(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

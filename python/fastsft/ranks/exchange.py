@@ -140,7 +140,7 @@ class SilentRankError(RuntimeError):
 class StoreExchange:
     """One exchange of posts (JSON objects) between all ranks, through the store.
 
-    occasion: the subject of the exchange. All ranks must construct the exchanges of an occasion in the same
+    occasion: the exchange's subject. All ranks must construct the exchanges of an occasion in the same
     order. kinds: the kinds of posts, each with the phrase that begins error messages about this kind.
     deadline_s: seconds after which a rank or a store without a sign of life is given up. If the store is
     given up, the exchange ends for this rank. Its later posts are queued, and other ranks read them once the

@@ -78,7 +78,7 @@ def loopback_store(rank: int, world_size: int, timeout: timedelta, port: int) ->
 
 
 def serves_store(env: Mapping[str, str]) -> bool:
-    """True if the launcher serves the store of the ranks, as torchrun does."""
+    """True if the launcher serves the ranks' store, as torchrun does."""
     return env.get(_AGENT_STORE) == "True"
 
 

@@ -148,7 +148,7 @@ class Progress(TrainerCallback):
 
 
 def displays(args: TrainingArguments, stream: TextIO | None) -> list[Display]:
-    """Return the displays of a run.
+    """Return a run's displays.
 
     If a parent process reads events, there is a display that sends them. On the console, there is a bar if
     the terminal supports it, and otherwise lines.

@@ -77,7 +77,7 @@ class Display:
         """Handle the start of training, at `status.step`."""
 
     def show(self, status: Status) -> None:
-        """Handle the end of a step, or progress in a phase."""
+        """Handle a step's end, or progress in a phase."""
 
     def log(self, logs: dict[str, Any], status: Status) -> None:
         """Handle a new entry of log_history."""

@@ -1,4 +1,4 @@
-"""Finds the directory of a model: on this machine, in the cache of the hub, or on the hub."""
+"""Finds a model's directory: on this machine, in the hub's cache, or on the hub."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
 def is_notebook() -> bool:
-    """True if this process runs the cells of a notebook."""
+    """True if this process runs a notebook's cells."""
     return getattr(_shell(), "kernel", None) is not None
 
 

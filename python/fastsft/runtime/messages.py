@@ -48,7 +48,7 @@ def collected() -> Iterator[Notices]:
 
 @contextlib.contextmanager
 def beside_result() -> Iterator[None]:
-    """Print the block's messages to stderr, so that stdout has only the result of a command."""
+    """Print the block's messages to stderr, so that stdout has only a command's result."""
     global _beside_result
     before, _beside_result = _beside_result, True
     try:

@@ -240,7 +240,7 @@ def opened_folder(directory: Path, name: str, make: bool = False) -> Iterator[in
 def make_folders(directory: Path, name: str) -> None:
     """Create the folders for the file `name` below `directory`.
 
-    ValueError if a link or a file has the name of a folder.
+    ValueError if a link or a file has a folder's name.
     """
     with opened_folder(directory, name, make=True):
         pass

@@ -131,7 +131,7 @@ def check_name(path: str | Path, what: str) -> None:
 
 
 def _is_read_wrongly(text: str) -> bool:
-    """True if the bytes of the path are UTF-8, but Python decoded them with another encoding."""
+    """True if the path's bytes are UTF-8, but Python decoded them with another encoding."""
     try:
         os.fsencode(text).decode()
     except UnicodeError:

@@ -151,7 +151,7 @@ class _Records:
 
 @dataclass
 class _Storage:
-    """The bytes of a storage. dtype: the dtype of its elements; None if each tensor names its own dtype."""
+    """The bytes of a storage. dtype: its elements' dtype; None if each tensor names its own dtype."""
 
     data: torch.UntypedStorage
     dtype: torch.dtype | None

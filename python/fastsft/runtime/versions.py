@@ -10,7 +10,7 @@ TORCH_FIRST = "2.11"
 TORCH_LAST = "2.15"
 TORCH_ISOLATED = "2.11"
 
-# Library functions, by module and name, that wrap the methods of a class when the class is defined. Since
+# Library functions, by module and name, that wrap a class's methods when the class is defined. Since
 # transformers 5, `strict` checks the fields of configurations.
 WRAPPED_BY_BASES = {
     ("transformers.modeling_layers", "GradientCheckpointingLayer.__init_subclass__"),

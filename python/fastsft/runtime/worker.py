@@ -23,7 +23,7 @@ from typing import BinaryIO
 _OPTIONS = ("-P", "-s", "-S")
 _START = "import runpy, sys; sys.path += sys.argv[1:]; runpy.run_module({module!r}, run_name='__main__')"
 _SHORTEST_WAIT = 0.05  # least seconds between two readings of a worker's processor time
-_AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
+_AT_ONCE = 1 << 16  # bytes, a pipe's capacity
 
 
 class Deadline:
@@ -120,7 +120,7 @@ class Worker:
     def _exchange(self, deadline: Deadline | None) -> bool:
         """Read some output of the process, and send queued data meanwhile.
 
-        Return False at the end of the output.
+        Return False at the output's end.
         """
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()

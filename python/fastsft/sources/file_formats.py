@@ -38,7 +38,7 @@ def data_suffix(name: str) -> str | None:
 def tell_rest(path: str, names: Iterable[str]) -> None:
     """Warn about files that are not read because they are not data files.
 
-    path: the directory, for the message. names: the names of the files.
+    path: the directory, for the message. names: the files' names.
     """
     rest = [name for name in names if name not in NOT_DATA and not name.lower().startswith("readme")]
     if rest:

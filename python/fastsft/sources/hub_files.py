@@ -242,7 +242,7 @@ class HubRepository:
                 raise ValueError(self._fault(error)) from error
 
     def keep(self, listing: Listing) -> None:
-        """Record the commit of this revision. Called once all files of a run are in the cache."""
+        """Record this revision's commit. Called once all files of a run are in the cache."""
         self._write(self._commit_of_revision, listing.commit)
 
     def path(self, listing: Listing, name: str) -> str | None:

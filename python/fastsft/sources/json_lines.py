@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-_TEXTS = ("content", "value")  # the fields with the text of a message
+_TEXTS = ("content", "value")  # the fields with a message's text
 _OBJECT = 2
 
 

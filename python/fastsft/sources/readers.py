@@ -152,7 +152,7 @@ def open_input(
     standard library for gzip and CSV.
 
     watch: called with each block that is read, to hash input that can be read only once. max_record_bytes:
-    the most bytes of a record. data_format: the format of the records, or "auto".
+    the most bytes of a record. data_format: the records' format, or "auto".
     """
     from fastsft import _C
 
@@ -203,7 +203,7 @@ def open_reader(
 def read_records(
     files: Iterable[DataFile], max_record_bytes: int = MAX_RECORD_BYTES, data_format: str = "auto"
 ) -> list[Any]:
-    """Return all records as Python objects, each repeated or left out according to the weight of its file.
+    """Return all records as Python objects, each repeated or left out according to its file's weight.
 
     Records of other data formats are converted to ShareGPT records. ValueError, with the file name, if the
     JSON is invalid or a record has more than `max_record_bytes` bytes.
@@ -230,7 +230,7 @@ def read_content(files: Sequence[DataFile], max_record_bytes: int = MAX_RECORD_B
 
 
 def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool = False) -> Any:
-    """Return the records of a file.
+    """Return a file's records.
 
     may_be_object: return the JSON object itself if the whole file is a JSON object.
     """

@@ -38,7 +38,7 @@ def main() -> int:
             f"unpacking it takes more than {size} of memory; write it as JSON lines, in smaller row groups"
         )
     except BrokenPipeError:
-        os._exit(1)  # the reader of the output has ended
+        os._exit(1)  # the output's reader has ended
     except Exception as error:
         return _complain(" ".join(str(error).split())[:500] or type(error).__name__)
     return 0

@@ -139,7 +139,7 @@ class Tokenizer:
     def encode_batch(
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
-        """Return the ids of each text, computed by several threads. The arguments are as in `encode`."""
+        """Return each text's ids, computed by several threads. The arguments are as in `encode`."""
         rows = self.native.encode_batch([text.encode() for text in texts], split_special_tokens)
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
@@ -157,7 +157,7 @@ class Tokenizer:
         return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
-        """Return the id of a token. token: its text in the vocabulary. None if there is no such token."""
+        """Return a token's id. token: its text in the vocabulary. None if there is no such token."""
         return _or_none(self.native.find_token(token))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:

@@ -223,7 +223,7 @@ def called_tokenizer(tokenizer: object) -> _C.PythonTokenizer:
 
 
 class _CheckedCalls:
-    """A function that returns the ids of a text, and checks that a call with a batch gives the same ids."""
+    """A function that returns a text's ids, and checks that a call with a batch gives the same ids."""
 
     def __init__(self, tokenizer: CallableTokenizer, changed: Method) -> None:
         self._tokenizer, self._changed = tokenizer, changed
@@ -254,7 +254,7 @@ class _CheckedCalls:
 def run_tokenizer(
     directory: str, model_max_length: int, padding_side: str
 ) -> Tokenizer | PreTrainedTokenizerBase:
-    """Return the tokenizer of a run.
+    """Return a run's tokenizer.
 
     It is fastsft's Tokenizer. If a script has replaced functions that make the data, it is transformers' slow
     tokenizer, as in FastChat. ValueError if transformers is needed and not installed.

@@ -133,7 +133,7 @@ class Batches:
             )  # fmt: skip
 
     def end(self) -> None:
-        """Stop reading rows at the end of the run, and end all worker processes."""
+        """Stop reading rows at the run's end, and end all worker processes."""
         reader, self._reader, self._source = self._reader, None, None
         self._close_epoch()
         if reader is not None:

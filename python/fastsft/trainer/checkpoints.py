@@ -84,7 +84,7 @@ class PendingWork:
     """Work that a signal interrupted. It is stored in fastsft_state.json, and a resumed run does it first.
 
     evaluate: True if the evaluation at this step is pending. save: True if a checkpoint follows the pending
-    evaluation. epoch_end: True if the work at the end of an epoch is pending, provided that this step ends an
+    evaluation. epoch_end: True if the work at an epoch's end is pending, provided that this step ends an
     epoch. stop: True if a callback had stopped the run. log_entries: number of log entries before the
     interrupted evaluation; later entries, of data sets that it had finished, are dropped. None keeps all.
     """

@@ -101,7 +101,7 @@ class LossWatch:
         self._start = next((float(loss) for loss in logged if loss > 0), None)
 
     def look_at(self, step: int, result: _C.StepResult, *, has_targets: bool) -> None:
-        """Check the result of a step; print a message about the first fault of each kind."""
+        """Check a step's result; print a message about the first fault of each kind."""
         self._num_steps += 1
         if not has_targets:
             self._num_bare += 1

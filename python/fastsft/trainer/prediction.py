@@ -124,7 +124,7 @@ class Predictor:
         return EvalPrediction(joined(self._kept) if self._kept else None, labels)
 
     def _logits(self, batch: PaddedBatch) -> torch.Tensor:
-        """Return logits [rows, tokens, vocabulary] on the device of the run. Collective."""
+        """Return logits [rows, tokens, vocabulary] on the run's device. Collective."""
         rows = len(batch.native)
         flat = self._engine.row_logits(
             batch.native, np.arange(rows, dtype=np.int64), find_packed=self._find_packed
@@ -136,7 +136,7 @@ class Predictor:
 def check_predictions(rows: TokenRows, vocab_size: int) -> None:
     """Raise ValueError on all ranks if the logits of all `rows` exceed the host memory of a rank. Collective.
 
-    If the lengths of the rows are unknown, `Predictor.step` makes the check after they are read.
+    If the rows' lengths are unknown, `Predictor.step` makes the check after they are read.
     """
     agreement = AllOrNone("predictions")
     memory = rank_memory("cpu")

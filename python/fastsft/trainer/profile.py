@@ -59,7 +59,7 @@ def chrome_trace(spans: Iterable[_C.RecordedSpan], rank: int, dropped: int) -> d
 def _overlapping_apart(spans: Iterable[_C.RecordedSpan]) -> list[tuple[_C.RecordedSpan, int]]:
     """Return each span with a line number within its track.
 
-    Viewers nest the spans of a line. If two spans overlap and neither contains the other, they therefore get
+    Viewers nest a line's spans. If two spans overlap and neither contains the other, they therefore get
     different lines.
     """
     open_until: dict[tuple[str, int], list[int]] = {}

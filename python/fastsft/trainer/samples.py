@@ -179,7 +179,7 @@ class Samples:
         return found
 
     def _of_file(self, path: str, prompts: Prompts) -> list[SamplePrompt]:
-        """Return the prompts of a file, with the tokens that the training data's labels give them."""
+        """Return a file's prompts, with the tokens that the training data's labels give them."""
         settings, data_format = getattr(self._labels, "settings", None), "auto"
         if self._labels is not None:
             data_format = self._labels.data_format

@@ -89,7 +89,7 @@ def _let_signals_through() -> None:
 def _leave_to_parent() -> None:
     """Reset the handlers in a forked child (a callback's pool, a data loader's worker).
 
-    The parent handles the signals of the run. A signal to the whole process group (Ctrl-C, torchrun's
+    The parent handles the run's signals. A signal to the whole process group (Ctrl-C, torchrun's
     SIGTERM) does not end the children, so that the current step can be finished. A SIGTERM that the parent
     sends does end them, since multiprocessing ends a pool this way.
     """
@@ -167,7 +167,7 @@ class SignalGuard:
             self._ends_by = number
 
     def answer_to(self, number: int) -> str:
-        """Return the message about the effect of a signal; empty for SIGUSR1, which only saves."""
+        """Return the message about a signal's effect; empty for SIGUSR1, which only saves."""
         if number == self.only_save:
             return ""
         again = "; Ctrl-C once more leaves within seconds" if number == signal.SIGINT else ""
@@ -279,7 +279,7 @@ class StartGuard:
         os.close(read)
 
     def _answer(self, number: int) -> float:
-        """Print the effect of a signal; return the seconds until the process must end, or infinity."""
+        """Print a signal's effect; return the seconds until the process must end, or infinity."""
         handler = signal.getsignal(number)
         guard = getattr(handler, "__self__", None)
         if handler != self._leave and not isinstance(guard, SignalGuard):

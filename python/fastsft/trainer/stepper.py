@@ -1,4 +1,4 @@
-"""An optimizer step: its learning rate and noise, the call of the engine, and the results.
+"""An optimizer step: its learning rate and noise, the engine's call, and the results.
 
 On a GPU the results are read one step later.
 """

@@ -30,7 +30,7 @@ class TokenCounter:
     def add_to(self, logs: dict[str, Any], state: TrainerState, start_time: float | None) -> None:
         """Add num_input_tokens_seen to `logs` if include_num_input_tokens_seen is set.
 
-        With `start_time`, the start of the run, also add train_runtime and train_tokens_per_second.
+        With `start_time`, the run's start, also add train_runtime and train_tokens_per_second.
         """
         if not self._is_on:
             return

@@ -38,7 +38,7 @@ def beyond_half(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> str | No
 class RowShard:
     """The rows in a plan's tensors that one rank sends, as `torch.chunk` divides them.
 
-    Rank 0 also sends scalars and empty tensors. plan (attribute): the plan of the rows, under the tensors'
+    Rank 0 also sends scalars and empty tensors. plan (attribute): the rows' plan, under the tensors'
     names.
     begins: each tensor's first row, by name; None for a tensor that is sent whole.
     """

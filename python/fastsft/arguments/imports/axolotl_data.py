@@ -125,7 +125,7 @@ def _fields(entry: Mapping[str, Any], roles: dict[str, str]) -> list[str]:
 
 
 def _template(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
-    """Write the template of the types; return what differs."""
+    """Write the types' template; return what differs."""
     kinds = {_kind(entry) for entry in entries}
     inside = {str(entry["chat_template"]) for entry in entries if entry.get("chat_template")}
     if kinds <= {"chat"}:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Fate(StrEnum):
-    """What became of a key; the values are the headings of the report."""
+    """What became of a key; the values are the report's headings."""
 
     CARRIED = "carried"
     CHANGED = "carried with a change"
@@ -44,7 +44,7 @@ class Draft:
         self.rows: list[Row] = []
 
     def get(self, key: str, default: object = None) -> object:
-        """Return the value of a key; `default` if the key is missing or has no value."""
+        """Return a key's value; `default` if the key is missing or has no value."""
         value = self.given.get(key)
         return default if value is None else value
 
@@ -135,7 +135,7 @@ def plain(value: object) -> str:
 
 
 def words(value: object) -> list[str]:
-    """Return the items of a list, or of a text that separates them by commas or spaces."""
+    """Return a list's items, or those that a text separates by commas or spaces."""
     if isinstance(value, list | tuple):
         return [str(item) for item in value]
     return str(value).replace(",", " ").split() if value is not None else []

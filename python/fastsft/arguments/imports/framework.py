@@ -29,7 +29,7 @@ _NOT_TRANSFORMERS = {
 
 
 def named(groups: Mapping[str, str]) -> dict[str, str]:
-    """Return a table by key. groups: the keys of a reason, separated by spaces."""
+    """Return a table by key. groups: a reason's keys, separated by spaces."""
     return {name: reason for reason, names in groups.items() for name in names.split()}
 
 

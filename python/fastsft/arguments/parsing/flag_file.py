@@ -164,7 +164,7 @@ def flag_defaults(
 
 
 def import_line(content: Iterable[str], path: str) -> str:
-    """Return the advice to import the file of another trainer; "" if the keys are not clearly its own."""
+    """Return the advice to import another trainer's file; "" if the keys are not clearly its own."""
     found = looks_foreign(content)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Derives argparse options and actions from the fields of a dataclass, by HfArgumentParser's rules."""
+"""Derives argparse options and actions from a dataclass's fields, by HfArgumentParser's rules."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class DataclassParser(ArgumentParser):
     ) -> tuple[Any, ...]:
         """Return an instance of each dataclass, made from a dictionary.
 
-        given: the source of each value; default: Python. ValueError for unknown keys, unless
+        given: each value's source; default: Python. ValueError for unknown keys, unless
         `allow_extra_keys` is True.
         """
         if not allow_extra_keys:

@@ -21,7 +21,7 @@ _AT_LEAST_ONE = (
 
 
 def resolve_batches(args: ArgumentFields) -> None:
-    """Check batch sizes, and resolve the order of the data, loader processes and accelerate's settings."""
+    """Check batch sizes, and resolve the data's order, loader processes and accelerate's settings."""
     for name in _AT_LEAST_ONE:
         value = getattr(args, name)
         if value is not None and value < 1:

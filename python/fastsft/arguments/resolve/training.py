@@ -15,7 +15,7 @@ from fastsft.runtime.regular_files import check_name
 
 
 def resolve_run(args: ArgumentFields) -> None:
-    """Resolve the output directory, and check the length of the run.
+    """Resolve the output directory, and check the run's length.
 
     For resume_from_checkpoint, the text "true" becomes True (the newest checkpoint); the text "false" becomes
     None, and sets no_resume.

@@ -176,7 +176,7 @@ def _load_weights(trainer: SavedRun, checkpoint: TransformersCheckpoint, agreeme
 
 
 def _fsdp_weights(path: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor) for each of `names`, the tensors of the engine.
+    """Yield (name, tensor) for each of `names`, the engine's tensors.
 
     The files list tied tensors under further names, which are skipped.
     """

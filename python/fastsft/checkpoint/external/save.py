@@ -124,7 +124,7 @@ def _agreed_entries(wrapped: nn.Module, model: nn.Module, agreement: AllOrNone, 
 
 
 def _schedule(entries: list[Entry]) -> Iterator[tuple[Unit, list[int]]]:
-    """Yield each unit with the indices of its entries.
+    """Yield each unit with its entries' indices.
 
     Units with wider dtypes come first, so that every tensor is aligned in the file. All tensors in a unit
     have dtypes of the same width.

@@ -19,7 +19,7 @@ from fastsft.tokenizer.transformers_tokenizer import require_native_tokenizer
 def set_saved_template(
     tokenizer: object, settings: LabelSettings, labelling: Mapping[str, Any], choice: str
 ) -> None:
-    """Make `tokenizer` save the template of the labels. Print a message if the base model's differs.
+    """Make `tokenizer` save the labels' template. Print a message if the base model's differs.
 
     labelling: the result of `describe` for the rows; empty if a script made the rows. In that case, and for a
     transformers tokenizer, nothing changes, and the base model's template is saved. choice: the value of

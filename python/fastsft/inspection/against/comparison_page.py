@@ -165,7 +165,7 @@ def _side(row: Row | None, span: tuple[int, int], texts: TokenTexts) -> list[Any
 
 
 def _texts(ids: list[int], texts: TokenTexts) -> list[str]:
-    """Return the text of each token; a character of several tokens is shown by the last of them."""
+    """Return each token's text; a character of several tokens is shown by the last of them."""
     shown: list[str] = []
     pending: list[int] = []
     for token in ids:

@@ -60,5 +60,5 @@ FRAMEWORKS = {
 
 
 def adapter_of(name: str) -> Path:
-    """Return the program of a framework."""
+    """Return a framework's program."""
     return ADAPTERS / f"of_{name}.py"

@@ -33,7 +33,7 @@ _CHECK = (
 
 @dataclass(frozen=True)
 class GgufFile:
-    """A written file. converter: the script that wrote it; outtype: the type of its matrices."""
+    """A written file. converter: the script that wrote it; outtype: its matrices' type."""
 
     tensors: int
     bytes: int
@@ -64,7 +64,7 @@ def find_converter(given: Path | None) -> Path:
 
 
 def _places() -> Iterator[Path]:
-    """Yield the places of the script: on PATH, and in the checkout in which llama.cpp was built."""
+    """Yield the script's places: on PATH, and in the checkout in which llama.cpp was built."""
     if script := shutil.which(SCRIPT):
         yield Path(script).resolve()
     for name in _PROGRAMS:

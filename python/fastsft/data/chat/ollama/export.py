@@ -64,7 +64,7 @@ def ollama_template(tokenizer: Tokenizer) -> OllamaTemplate:
 
 
 def _find(jinja: Jinja) -> tuple[Parts, list[str]]:
-    """Return the texts of the template, and notes about texts that cannot be found."""
+    """Return the template's texts, and notes about texts that cannot be found."""
     found, lost = find_turns(jinja), []
     calls = thoughts = None
     if found.takes_tools:

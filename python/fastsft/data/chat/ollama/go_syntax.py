@@ -23,7 +23,7 @@ class Literal:
 class Path:
     """A value and the names of the fields to follow from it.
 
-    base: None for the dot, the name of a variable, or an expression in parentheses.
+    base: None for the dot, a variable's name, or an expression in parentheses.
     """
 
     base: str | Expression | None

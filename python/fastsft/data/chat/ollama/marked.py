@@ -41,8 +41,8 @@ _JSON_FORMS: dict[str, Callable[[Any], str]] = {
 class Found(NamedTuple):
     """A value in a text.
 
-    kind: the name of the value, as `user` or `args`. form: the name of the template in `go_defines.py` that
-    writes it so; "" for the value as it is; the format of a date. between: the text between two tools.
+    kind: the value's name, as `user` or `args`. form: the name of the template in `go_defines.py` that
+    writes it so; "" for the value as it is; a date's format. between: the text between two tools.
     """
 
     kind: str

@@ -64,7 +64,7 @@ class Turns:
 
 
 class _Gaps(NamedTuple):
-    """The texts between the contents of a conversation, which the contents follow."""
+    """The texts between a conversation's contents, which the contents follow."""
 
     texts: list[Units]
     marks: list[Found]
@@ -105,7 +105,7 @@ def _folded(place: Place, text: Units) -> Units:
 
 
 def _gaps(jinja: Jinja, count: int, has_tools: bool = False, has_system: bool = False) -> _Gaps:
-    """Return the texts of a conversation; with a prompt if it ends with a user's message."""
+    """Return a conversation's texts; with a prompt if it ends with a user's message."""
     messages = [*([system()] if has_system else []), *turns(count)]
     tools = TOOLS if has_tools else None
     units = jinja.units(messages, tools=tools, prompt=count % 2 == 1)

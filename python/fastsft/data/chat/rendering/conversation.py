@@ -185,7 +185,7 @@ def _tool(tool: Any) -> Any:
 def _list(value: Any, name: str) -> list[Any]:
     """Return `value`, a list or the JSON text of a list. Refused if `value` is anything else.
 
-    name: the name of the field, for the message.
+    name: the field's name, for the message.
     """
     if isinstance(value, str):
         try:

@@ -110,7 +110,7 @@ class KnownForms:
     def _skeleton(
         self, form: Hashable, chat: Chat, marked: Chat | None, count: int, wanted: list[int]
     ) -> Skeleton | None:
-        """Return the skeleton of a form; None if there is none.
+        """Return a form's skeleton; None if there is none.
 
         A skeleton is made only when a form is seen for the second time, because making a skeleton takes
         longer than rendering a chat.

@@ -31,7 +31,7 @@ class Probes:
 
     @cached_property
     def writes_tools(self) -> bool:
-        """True if the template writes the tools of a chat."""
+        """True if the template writes a chat's tools."""
         return any(self._writes(chat, self._nonce) for chat in (self.tools, self.tools.first(1)))
 
     @property

@@ -73,7 +73,7 @@ class Program:
             raise Fatal(f"the chat template does not compile: {line}{reason}") from None
 
     def _begin(self, variables: dict[str, Any]) -> None:
-        """Set what depends on the variables of the template, which change its text of every chat."""
+        """Set what depends on the template's variables, which change its text of every chat."""
         self._variables, self._texts_of_variables = variables, texts_of(list(variables.values()))
         self._probes = Probes(lambda chat: self._written(chat).text, self._nonce)
         self._spans = ReplySpans(self._written, self._ends)
@@ -84,7 +84,7 @@ class Program:
     def with_variables(self, variables: dict[str, Any]) -> Program:
         """Return this template, compiled once, with further variables.
 
-        Refused if one has the name of another input.
+        Refused if one has another input's name.
         """
         own = {"messages", "add_generation_prompt", "documents", "tools", *self._tokens}
         if taken := own & set(variables):

@@ -20,7 +20,7 @@ class Ends(NamedTuple):
     reply: the token after a reply of text. call: the token after a reply that calls tools; "" if the template
     writes no calls. next_turn: True if the template writes no token after replies, as in GLM-4's template.
     Then `reply` and `call` are the tokens with which the next message begins, that of a user or a tool. Such
-    a token is added at the end of a row.
+    a token is added at a row's end.
     """
 
     reply: str
@@ -52,7 +52,7 @@ class Reply(NamedTuple):
 
     rest: the end of the generation prompt if the text lacks it. after: the text after the reply; it, too, was
     searched for the last stop token. stops: the tokens that may end the reply. is_late: True if the
-    generation block begins after the end of the prompt.
+    generation block begins after the prompt's end.
     """
 
     begin: int
@@ -240,7 +240,7 @@ def _last_stop(text: str, stops: tuple[str, ...]) -> int:
 def _leave(before: str, unprompted: str, text: str) -> int | None:
     """Return the position up to which `text` follows the prompt `before`; None if it does not follow it.
 
-    The position may be before the end of the prompt, because a prompt may begin a block of thoughts that the
+    The position may be before the prompt's end, because a prompt may begin a block of thoughts that the
     reply does not have. unprompted: the text of the chat without the generation prompt.
     """
     if text.startswith(before):

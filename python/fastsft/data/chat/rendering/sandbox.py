@@ -60,7 +60,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self._safe: dict[tuple[type, str], bool] = {}
         self.globals.pop("lipsum", None)
         self.globals["raise_exception"] = _raise
-        self.marks_dates = False  # True: write the format of a date, between marks
+        self.marks_dates = False  # True: write a date's format, between marks
         self.globals["strftime_now"] = lambda form: (
             f"\ue012{form}\ue013" if self.marks_dates else _formatted(date, form)
         )

@@ -155,7 +155,7 @@ class Watched(Sandbox):
         return super().getitem(obj, argument)
 
     def _kept(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> Any:
-        """Return the result of a call, and record the call if an argument has marks."""
+        """Return a call's result, and record the call if an argument has marks."""
         values = (*args, *kwargs.values())
         if all(map(is_free, values)):
             return result

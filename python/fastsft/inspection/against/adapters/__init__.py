@@ -1,4 +1,4 @@
-"""Programs that run in the environment of another framework, where fastsft may not be installed.
+"""Programs that run in another framework's environment, where fastsft may not be installed.
 
 `driver.py` is the program; it loads one of the adapters by its path. An adapter is a function
 `encode(request, records)` that yields what `driver.py` writes: first the versions and settings, then an entry
