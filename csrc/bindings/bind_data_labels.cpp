@@ -63,7 +63,8 @@ class PythonListReader {
     return true;
   }
 
-  // Reads a dict with "from" and "value". Returns false if another field has a meaning of its own.
+  // Reads a dict with "from" and "value". Returns false without "from", and if another field has a
+  // meaning of its own.
   bool read_message(PyObject* source, Message& message) {
     if (!PyDict_CheckExact(source) || (PyDict_GET_SIZE(source) > 2 && !is_plain(source))) {
       return false;
@@ -71,7 +72,9 @@ class PythonListReader {
     for (const py::str& name : others_) {
       if (PyDict_GetItemWithError(source, name.ptr()) != nullptr) return false;
     }
-    return read_value(PyDict_GetItemWithError(source, from_.ptr()), message.from) &&
+    PyObject* from = PyDict_GetItemWithError(source, from_.ptr());
+    if (from == nullptr) return false;  // the message's fields are described from JSON
+    return read_value(from, message.from) &&
            read_value(PyDict_GetItemWithError(source, value_.ptr()), message.value) &&
            PyErr_Occurred() == nullptr;
   }

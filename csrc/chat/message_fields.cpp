@@ -34,8 +34,8 @@ bool read_part(JsonScanner& scanner, std::string& type, std::string& text, MarkR
   return has_text && type == "text";
 }
 
-// Returns the names of the first few fields of the scanner's next value, an object.
-std::string list_fields(JsonScanner scanner) {
+// Describes an object without a role, the scanner's next value, by its first few fields.
+std::string describe_fields(JsonScanner scanner) {
   constexpr int kMost = 6;
   std::string names, key;
   scanner.enter_object();
@@ -43,7 +43,8 @@ std::string list_fields(JsonScanner scanner) {
     names += concat(names.empty() ? "" : ", ", printable(key));
     scanner.skip();
   }
-  return names;
+  return concat("; expected {\"role\": ..., \"content\": ...}, ",
+                names.empty() ? "it has no fields" : "its fields are " + names);
 }
 
 }  // namespace
@@ -94,8 +95,7 @@ void MessageReader::read_list(JsonScanner& scanner, Conversation& record) {
     const bool lacks_role =
         message.kind == ValueKind::kObject && message.from.kind == ValueKind::kMissing;
     if (!lacks_role || !notes_of(record).hint.empty()) continue;
-    own_notes(record).hint =
-        concat("; expected {\"role\": ..., \"content\": ...}, its fields are ", list_fields(start));
+    own_notes(record).hint = describe_fields(start);
   }
   record.messages_empty = record.messages.empty();
 }

@@ -49,7 +49,7 @@ ODD: dict[str, Any] = {
         human_gpt("a", value) for value in ("", None, False, True, 0, 1, -2.5, 0.0, float("nan"), 10**30)
     ],
     "roles": [[{"from": role, "value": "x"}] for role in ("human", "gpt", "system", "", None, 3, True)],
-    "missing": [[{}], [{"from": "human"}], [{"value": "x"}], [*human_gpt("a"), {"from": "gpt"}]],
+    "missing": [[{"from": "human"}], [*human_gpt("a"), {"from": "gpt"}]],
     "beyond_ascii": [human_gpt("é 你好 😀 \x00", "ÿ\u2028")],
     "other_fields": [[{"from": "human", "value": "a", "id": [1, {"x": 2}], 5: 6}, *human_gpt("b", "c")[1:]]],
     "faults_in_many": [human_gpt("a", "b"), human_gpt("a", 3), [], human_gpt("c", "d")],
@@ -78,6 +78,8 @@ class Text(str):
         [human_gpt("a\ud800", "b")],
         [human_gpt(Text("a"), "b")],
         [[{"role": "user", "content": "a"}]],
+        [[{}]],
+        [[{"value": "x"}]],
         [[{"from": "human", "value": "a", "train": False}]],
     ],
 )

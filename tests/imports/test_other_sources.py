@@ -184,7 +184,7 @@ def test_commands_that_are_refused(line: str, part: str) -> None:
             "keys of several trainers (LLaMA-Factory: finetuning_type, lora_target; axolotl: base_model, "
             "micro_batch_size); name one",
         ),
-        ("- 1", "expected keys with values, got list"),
+        ("- 1", "expected a configuration, keys with values, got a list; data files need no import"),
         ("a: [", "is not YAML in line 1, `a: [`: "),
         (
             "stage: sft\ncutoff_len: many\nlora_target: all",
