@@ -70,9 +70,10 @@ void OffloadedInputs::before_backward(int64_t layer) {
 void OffloadedInputs::after_backward(int64_t layer, const at::Tensor& input) {
   const int64_t next = layer - 2;  // in the slot that is free now
   if (!waits_on_host(next)) return;
+  // The current stream has waited for the copy of `next` to the host, before the block that
+  // followed.
   enqueued_.record();
   enqueued_.block(coming_);
-  slot_of(next).left.block(coming_);  // also after all earlier copies to the host
   copy(next, input, To::kDevice, coming_);
   slot_of(next).arrived.record(coming_);
 }
