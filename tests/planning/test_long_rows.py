@@ -78,17 +78,23 @@ def test_a_cpu_has_tiles_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting,wish",
+    "setting,why",
     [
-        (changed(ON_GPU, config_json=json.dumps(FAMILIES["qwen3_moe"])), "a model without experts"),
-        (ON_GPU.with_state(compute_dtype="bfloat16", fp8="tensorwise"), "--fp8 rowwise"),
+        (
+            changed(ON_GPU, config_json=json.dumps(FAMILIES["qwen3_moe"])),
+            "a mixture of experts groups all tokens by expert",
+        ),
+        (
+            ON_GPU.with_state(compute_dtype="bfloat16", fp8="tensorwise"),
+            "tensorwise fp8 has one scale for all tokens",
+        ),
     ],
     ids=["mixture", "tensorwise fp8"],
 )
-def test_what_needs_all_rows_at_once_has_no_tiles(setting: EngineSettings, wish: str) -> None:
+def test_what_needs_all_rows_at_once_has_no_tiles(setting: EngineSettings, why: str) -> None:
     states = [each.state for each in PlanRequest().variants(setting)]
     assert [(state.offload_inputs, state.tile_tokens) for state in states] == [(False, 0), (True, 0)]
-    with pytest.raises(ValueError, match=f"--tile_tokens 64: expected {wish}; leave it out"):
+    with pytest.raises(ValueError, match=f"--tile_tokens 64: expected 0, {why}; leave it out"):
         PlanRequest(tile_tokens=64).variants(setting)
 
 

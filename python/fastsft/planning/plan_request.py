@@ -73,12 +73,14 @@ class PlanRequest:
                 if value:
                     raise ValueError(f"--{name} {value} needs the native engine; leave it out")
             return [setting]
-        whole = "--fp8 rowwise" if setting.state.fp8 == "tensorwise" else ""
+        whole = ""  # why all tokens of a micro-batch are computed at once
+        if setting.state.fp8 == "tensorwise":
+            whole = "tensorwise fp8 has one scale for all tokens; leave it out, or use --fp8 rowwise"
         if not _C.takes_tiles(setting.config_json):
-            whole = "a model without experts"
-        if whole:  # all tokens of a micro-batch are computed at once
+            whole = "a mixture of experts groups all tokens by expert; leave it out"
+        if whole:
             if self.tile_tokens:
-                raise ValueError(f"--tile_tokens {self.tile_tokens}: expected {whole}; leave it out")
+                raise ValueError(f"--tile_tokens {self.tile_tokens}: expected 0, {whole}")
             tiles = [0]
         return [
             setting.with_state(tile_tokens=tokens, offload_inputs=offload)
