@@ -26,8 +26,8 @@ struct TemplateFields {
   static constexpr std::string_view kVariable = "chat_template_kwargs.";
 
   // Sets the fields from names: "tools", "chat_template_kwargs", "tool_calls", "reasoning_content",
-  // "call_ids" or "short_call_ids" or "named_call_ids", "second_system" and "later_system". Names
-  // with the prefix `kVariable` are those of variables that the template may read.
+  // "call_ids" or "short_call_ids" or "named_call_ids", "second_system" and "later_system". A name
+  // with the prefix `kVariable` is a variable that the template may read.
   explicit TemplateFields(const std::vector<std::string>& names);
 
   // True for a name that thoughts can have: "reasoning_content", "reasoning" (vLLM, Gemma) and

@@ -15,7 +15,7 @@ namespace fastsft {
 //   kTensorwise: a scale for x, W and grad_y each.
 //   kRowwise: a scale for each token of x and grad_y, and for each row of W in forward. Backward
 //   adds over the rows of W, so there W has one scale. Scales are powers of two.
-// Sums of forward are fast (ops/gemm/scaled_gemm.h), those of backward are not.
+// Forward accumulates fast (ops/gemm/scaled_gemm.h), backward does not.
 // These are torchao's recipes "tensorwise", but for the weight gradient, and "rowwise_with_gw_hp".
 struct Fp8Recipe {
   Fp8Scaling scaling = Fp8Scaling::kNone;

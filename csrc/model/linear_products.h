@@ -31,7 +31,7 @@ class LinearProducts {
 };
 
 // Accumulate the gradient of a weight used as y = x W^T, or of a bias that is added to y. They do
-// nothing for what is not trained.
+// nothing for frozen parameters.
 void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
                 const at::Tensor& x);
 void accumulate(UnitGradient* gradient, const std::optional<ParamRef>& bias,

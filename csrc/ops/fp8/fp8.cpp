@@ -7,7 +7,7 @@
 namespace fastsft {
 namespace {
 
-// Checks what both ops share. `rows` and `columns` are those of `out`.
+// Checks the arguments that both ops have. `out` is [rows, columns].
 void check_quantized(const char* op, const at::Tensor& x, const at::Tensor& out,
                      const at::Tensor& scales) {
   check_tensors(op, {{"x", x}, {"out", out}, {"scales", scales}});

@@ -18,8 +18,8 @@ bool takes_bfloat16();
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
 
 // The same for products whose number of rows is nearly always new, which oneDNN would compile each
-// time. On Intel's processors torch's BLAS computes those of float32: there it took 0.8 times as
-// long for products of 64 to 512 rows. On AMD's it is half as fast as oneDNN.
+// time. On Intel's processors torch's BLAS computes float32 products: there it took 0.8 times as
+// long for 64 to 512 rows. On AMD's it is half as fast as oneDNN.
 void multiply_once(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, float beta);
 
 // The way in which a product [m, k] x [k, n] of bfloat16 or float16 operands is widened to float32.
