@@ -16,7 +16,7 @@ from fastsft import _C
 from fastsft.cli import main as cli
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.inspection.against import comparison, request
-from fastsft.inspection.against.alignment import equal_runs
+from fastsft.inspection.against.alignment import equal_runs, settled
 from fastsft.inspection.against.comparison import Against, Comparison
 from fastsft.inspection.against.differences import Kind
 from fastsft.inspection.against.frameworks import FRAMEWORKS
@@ -123,6 +123,22 @@ def test_equal_runs_are_equal_and_in_order(size: int) -> None:
         assert i >= at and j >= to and first[i : i + count] == second[j : j + count]
         at, to, total = i + count, j + count, total + count
     assert total >= size * 0.8 and equal_runs(first, first) == [(0, 0, size)]
+
+
+def test_texts_of_one_row_move_to_where_labels_agree() -> None:
+    """The text of one row is 7 5 or 5 7; without expected runs each place is as good, and it stays."""
+    for first, second, labels, expected in (
+        ((1, 7, 9), (1, 7, 5, 7, 9), ((0, 0, 1), (0, 0, 1, 1, 1)), [(0, 0, 2), (2, 4, 1)]),
+        ((1, 7, 9), (1, 7, 5, 7, 9), ((0, 1, 1), (0, 0, 0, 1, 1)), [(0, 0, 1), (1, 3, 2)]),
+        ((1, 7, 5, 7, 9), (1, 7, 9), ((0, 0, 1, 1, 1), (0, 0, 1)), [(0, 0, 2), (4, 2, 1)]),
+        ((1, 7, 9), (1, 7, 5, 7, 9), ((0, 0, 0), (0, 0, 0, 0, 0)), []),
+    ):
+        bits = [bool(label) for label in labels[0]], [bool(label) for label in labels[1]]
+        for runs in (
+            [(0, 0, 2), (len(first) - 1, len(second) - 1, 1)],
+            [(0, 0, 1), (len(first) - 2, len(second) - 2, 2)],
+        ):
+            assert settled(runs, first, second, bits) == (expected or runs)
 
 
 def chosen(model: Path, folder: Path, *records: Any, **settings: Any) -> tuple[Any, _C.Survey]:

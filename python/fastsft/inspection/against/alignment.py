@@ -26,6 +26,46 @@ def equal_runs(
     return _joined(runs)
 
 
+def settled(
+    runs: Sequence[Run],
+    first: Sequence[int],
+    second: Sequence[int],
+    labels: tuple[Sequence[bool], Sequence[bool]],
+) -> list[Run]:
+    """Return the runs with each text of a single row moved to the place with the fewest unequal labels.
+
+    A text can be moved over tokens with which both it and its neighbour begin, or end. Of equally good places
+    the nearest is taken.
+    """
+
+    def differ(i: int, j: int) -> bool:
+        return labels[0][i] != labels[1][j]
+
+    def moves(left: Run, right: Run, direction: int) -> Iterator[tuple[int, int]]:
+        """Yield (change of the number of unequal labels, tokens) for each possible move."""
+        begin, end = (left[0] + left[2], left[1] + left[2]), right[:2]
+        change = 0
+        for step in range(right[2] if direction > 0 else left[2]):
+            at = step if direction > 0 else -1 - step
+            near, far = (begin[0] + at, begin[1] + at), (end[0] + at, end[1] + at)
+            joined, parted = (near, far) if direction > 0 else (far, near)
+            if first[joined[0]] != second[joined[1]]:
+                return
+            change += differ(*joined) - differ(*parted)
+            yield change, direction * (step + 1)
+
+    moved = list(runs)
+    for number in range(len(runs) - 1):
+        left, right = moved[number], moved[number + 1]
+        (i, j, size), (k, m, count) = left, right
+        if (i + size == k) == (j + size == m):  # a text of both rows, or none
+            continue
+        possible = [(0, 0), *moves(left, right, 1), *moves(left, right, -1)]
+        _, steps = min(possible, key=lambda move: (move[0], abs(move[1])))
+        moved[number], moved[number + 1] = (i, j, size + steps), (k + steps, m + steps, count - steps)
+    return [run for run in moved if run[2]]
+
+
 def _found(
     first: Sequence[int], begin: int, end: int, second: Sequence[int], start: int, stop: int
 ) -> Iterator[Run]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from fastsft.inspection.against.alignment import equal_runs
+from fastsft.inspection.against.alignment import equal_runs, settled
 from fastsft.inspection.against.rows import Row, TokenTexts
 
 
@@ -66,7 +66,9 @@ class Cell:
 def cells(ours: Row, theirs: Row, anchors: Sequence[tuple[int, int]] = ()) -> Iterator[Cell]:
     """Yield the cells of two rows, in order. anchors: places of the same text in both."""
     at, to = 0, 0
-    for i, j, count in [*equal_runs(ours.ids, theirs.ids, anchors), (len(ours.ids), len(theirs.ids), 0)]:
+    labels = ours.learned, theirs.learned
+    runs = settled(equal_runs(ours.ids, theirs.ids, anchors), ours.ids, theirs.ids, labels)
+    for i, j, count in [*runs, (len(ours.ids), len(theirs.ids), 0)]:
         yield from _alone(ours, at, i, is_ours=True, other=to)
         yield from _alone(theirs, to, j, is_ours=False, other=i)
         begin = 0
