@@ -209,7 +209,8 @@ def encode(request, records):
         made = []
         for ids, learned in rows:
             CHANGE
-            made.append([ids, [i if bit else -100 for i, bit in zip(ids, learned)]])
+            labels = [i if bit is True else bit if bit else -100 for i, bit in zip(ids, learned)]
+            made.append([ids, labels])
         yield {"index": number, "rows": made} if made else {"index": number, "dropped": "as I like"}
 """
 
@@ -217,7 +218,8 @@ def encode(request, records):
 def against(
     model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, change: str, *records: Any, **settings: Any
 ) -> Comparison:
-    """Ours next to a framework that makes our rows, changed. change: of `row`, [ids, learned]."""
+    """Ours next to a framework that makes our rows, changed. change: of `ids` and `learned`, which may have
+    another target's id in place of True."""
     setup, seen = chosen(model, folder, *records, **settings)
     rows = [
         [
@@ -240,6 +242,8 @@ CHANGES: dict[str, dict[Kind, tuple[int, int, int]]] = {
     "pass": {},
     "learned[-1] = True": {Kind.END_MARK: (1, 0, 1)},
     "learned[len(ids) - 2] = False": {Kind.END_MARK: (1, 1, 0)},
+    "learned[0] = ids[1]": {Kind.TARGET: (1, 0, 1)},
+    "learned[len(ids) - 2] = ids[1]": {Kind.TARGET: (1, 1, 1)},
     "learned[0:3] = [True] * 3": {Kind.PROMPT_LEARNED: (1, 0, 3)},
     "learned[:] = [False] * len(ids)": {Kind.THOUGHTS: (1, 8, 0)},
     "ids[0:0] = ids[:5]; learned[0:0] = learned[:5]": {Kind.DEFAULT_SYSTEM: (1, 0, 0)},

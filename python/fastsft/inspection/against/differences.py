@@ -25,6 +25,7 @@ class Kind(StrEnum):
     PROMPT_LEARNED = "prompt learned"
     REPLY = "reply not learned"
     TOKENS = "other tokens"
+    TARGET = "other target"
     CUT = "cut"
     OTHER = "other"
 
@@ -34,7 +35,8 @@ class Difference:
     """Adjacent tokens that differ in one way.
 
     ours, theirs: (begin, end) in each row; empty if the tokens are in the other row only. is_ours_learned,
-    is_theirs_learned: None if the tokens are not in that row.
+    is_theirs_learned: None if the tokens are not in that row. target: the text that the framework's model
+    learns to write instead; "" if it is the row's own.
     """
 
     kind: Kind
@@ -43,6 +45,7 @@ class Difference:
     text: str
     is_ours_learned: bool | None
     is_theirs_learned: bool | None
+    target: str = ""
 
     @property
     def num_tokens(self) -> int:
@@ -51,16 +54,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class Cell:
-    """Adjacent tokens that are alike: of both rows, or of one."""
+    """Adjacent tokens that are alike: of both rows, or of one. target: an other target of theirs, or None."""
 
     ours: tuple[int, int]
     theirs: tuple[int, int]
     is_ours_learned: bool | None
     is_theirs_learned: bool | None
+    target: int | None = None
 
     @property
     def is_equal(self) -> bool:
-        return self.is_ours_learned is not None and self.is_ours_learned == self.is_theirs_learned
+        return (
+            self.target is None
+            and self.is_ours_learned is not None
+            and self.is_ours_learned == self.is_theirs_learned
+        )
 
 
 def cells(ours: Row, theirs: Row, anchors: Sequence[tuple[int, int]] = ()) -> Iterator[Cell]:
@@ -73,20 +81,24 @@ def cells(ours: Row, theirs: Row, anchors: Sequence[tuple[int, int]] = ()) -> It
         yield from _alone(theirs, to, j, is_ours=False, other=i)
         begin = 0
         for k in range(1, count + 1):
-            key = (ours.learned[i + begin], theirs.learned[j + begin])
-            if k == count or (ours.learned[i + k], theirs.learned[j + k]) != key:
+            key = _key(ours, theirs, i + begin, j + begin)
+            if k == count or _key(ours, theirs, i + k, j + k) != key:
                 yield Cell((i + begin, i + k), (j + begin, j + k), *key)
                 begin = k
         at, to = i + count, j + count
 
 
+def _key(ours: Row, theirs: Row, i: int, j: int) -> tuple[bool, bool, int | None]:
+    return ours.learned[i], theirs.learned[j], theirs.targets.get(j)
+
+
 def _alone(row: Row, begin: int, end: int, *, is_ours: bool, other: int) -> Iterator[Cell]:
     while begin < end:
-        stop, learned = begin, row.learned[begin]
-        while stop < end and row.learned[stop] == learned:
+        stop, learned, target = begin, row.learned[begin], row.targets.get(begin)
+        while stop < end and row.learned[stop] == learned and row.targets.get(stop) == target:
             stop += 1
         span, none = (begin, stop), (other, other)
-        yield Cell(span, none, learned, None) if is_ours else Cell(none, span, None, learned)
+        yield Cell(span, none, learned, None) if is_ours else Cell(none, span, None, learned, target)
         begin = stop
 
 
@@ -146,7 +158,7 @@ class Classifier:
     """Compares the two rows of a record. tools: True if the record has tools or calls."""
 
     def __init__(self, ours: Row, theirs: Row, texts: TokenTexts, record: dict[str, Any]) -> None:
-        self._ours, self._theirs = ours, theirs
+        self._ours, self._theirs, self._texts = ours, theirs, texts
         self._messages = record["messages"]
         self._has_tools = bool(record.get("tools")) or any(m.get("tool_calls") for m in self._messages)
         self._has_system = self._messages[0]["role"] == "system"
@@ -164,7 +176,8 @@ class Classifier:
                 kind = self._kind(cell, before, after)
                 text = self._text(cell)
                 learned = cell.is_ours_learned, cell.is_theirs_learned
-                yield Difference(kind, cell.ours, cell.theirs, text, *learned)
+                target = "" if cell.target is None else self._texts(cell.target)
+                yield Difference(kind, cell.ours, cell.theirs, text, *learned, target)
             before = cell
 
     def _side(self, cell: Cell) -> tuple[Place, tuple[int, int]]:
@@ -181,6 +194,8 @@ class Classifier:
         text = place.of(span)
         if self._is_cut(cell):
             return Kind.CUT
+        if cell.target is not None:
+            return Kind.TARGET
         if place.is_in_thoughts(span) or _TAG.search(text):
             return Kind.THOUGHTS
         others = [self._text(each) for each in (before, after) if each and self._is_alone(cell, each)]

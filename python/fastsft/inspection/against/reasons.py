@@ -38,6 +38,7 @@ _WHY = {
         "",
     ),
     Kind.TOKENS: ("the same text", "the same text", "the same text"),
+    Kind.TARGET: ("its target there is another token", "", ""),
     Kind.CUT: ("beyond the other's limit", "beyond the other's limit", "beyond the other's limit"),
     Kind.OTHER: ("", "", ""),
 }
@@ -47,6 +48,8 @@ _MORE_THOUGHTS = "thoughts that the model's chat template does not write here"
 def why(difference: Difference) -> str:
     """Return what the difference means; "" if its kind does not say."""
     theirs, ours, context = _WHY[difference.kind]
+    if difference.kind == Kind.TARGET:
+        return f"{theirs}: {difference.target!r}"
     if difference.kind == Kind.THOUGHTS and difference.is_ours_learned is None:
         return _MORE_THOUGHTS
     if difference.is_theirs_learned and not difference.is_ours_learned:

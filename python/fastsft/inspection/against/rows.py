@@ -12,12 +12,16 @@ _LETTER = "a"
 
 @dataclass(frozen=True)
 class Row:
-    """Tokens of a row. learned: True for each target. num_rows: the rows that were joined into this one."""
+    """Tokens of a row. learned: True for each target. num_rows: the rows that were joined into this one.
+
+    targets: the targets that are other tokens than the row's own, by place.
+    """
 
     ids: list[int] = field(default_factory=list)
     learned: list[bool] = field(default_factory=list)
     num_rows: int = 1
     is_cut: bool = False  # the row reached the limit of tokens
+    targets: dict[int, int] = field(default_factory=dict)
 
 
 class TokenTexts:
@@ -53,7 +57,9 @@ def our_row(explanation: _C.Explanation) -> Row:
 def their_row(ids: Sequence[int], labels: Sequence[int], limit: int) -> Row:
     """Return the row of a framework, whose labels are -100 for tokens that are not learned."""
     learned = [label != -100 for label in labels]
-    return Row(list(ids), learned, is_cut=len(ids) >= limit)
+    pairs = enumerate(zip(ids, labels, strict=True))
+    targets = {place: label for place, (token, label) in pairs if label not in (-100, token)}
+    return Row(list(ids), learned, is_cut=len(ids) >= limit, targets=targets)
 
 
 def joined(rows: Iterable[Row]) -> Row | None:
@@ -74,7 +80,9 @@ def _continued(whole: Row, row: Row) -> Row:
     begin = _place_after(whole.ids[:end], row.ids[:reply])
     ids = [*whole.ids[:end], *row.ids[begin:]]
     learned = [*whole.learned[:end], *row.learned[begin:]]
-    return Row(ids, learned, whole.num_rows + 1, row.is_cut)
+    targets = {place: label for place, label in whole.targets.items() if place < end}
+    targets |= {place - begin + end: label for place, label in row.targets.items() if place >= begin}
+    return Row(ids, learned, whole.num_rows + 1, row.is_cut, targets)
 
 
 def _place_after(before: Sequence[int], context: Sequence[int]) -> int:
