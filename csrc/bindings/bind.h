@@ -30,6 +30,7 @@ void bind_chat_labels(pybind11::module_& module);
 void bind_sync(pybind11::module_& module);
 void bind_sync_engine(pybind11::module_& module);
 void bind_shard(pybind11::module_& module);
+void bind_train_results(pybind11::module_& module);
 void bind_train(pybind11::module_& module);
 
 }  // namespace fastsft::bindings

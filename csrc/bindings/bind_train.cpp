@@ -131,43 +131,6 @@ std::vector<int64_t> unit_sizes(const Engine& self) {
   return sizes;
 }
 
-void bind_results(py::module_& module) {
-  py::class_<StepResult>(module, "StepResult", "Of one optimizer step, over all ranks.")
-      .def_readonly("loss", &StepResult::loss, "sum of weight * cross entropy")
-      .def_readonly("grad_norm", &StepResult::grad_norm, "L2 norm before clipping")
-      .def_readonly("finite", &StepResult::finite, "False: nothing was updated");
-
-  py::class_<ReplayDigests>(module, "ReplayDigests",
-                            "CRC-32C of two computations of one step on this rank: (first, second)")
-      .def_property_readonly(
-          "own",
-          [](const ReplayDigests& self) { return std::pair(self.first.own, self.second.own); },
-          "of the loss and what the rank gave to the sums over ranks")
-      .def_property_readonly(
-          "reduced",
-          [](const ReplayDigests& self) {
-            return std::pair(self.first.reduced, self.second.reduced);
-          },
-          "of what it got from them");
-  py::class_<UnitDigest>(module, "UnitDigest", "CRC-32C of one unit.")
-      .def_readonly("unit", &UnitDigest::unit, "name")
-      .def_readonly("shard", &UnitDigest::shard, "ranks with the same one hold the same state")
-      .def_readonly("state", &UnitDigest::state, "of master and optimizer state of this rank")
-      .def_readonly("parameters", &UnitDigest::parameters, "of the whole unit in use");
-
-  py::class_<trace::RecordedSpan>(module, "RecordedSpan", "Work between two times.")
-      .def_property_readonly(
-          "track", [](const trace::RecordedSpan& span) { return trace::track_name(span.track); })
-      .def_readonly("name", &trace::RecordedSpan::name)
-      .def_readonly("began", &trace::RecordedSpan::began)
-      .def_readonly("ended", &trace::RecordedSpan::ended)
-      .def_readonly("begin_ns", &trace::RecordedSpan::begin_ns)
-      .def_readonly("end_ns", &trace::RecordedSpan::end_ns);
-  module.def(
-      "trace_dropped", [] { return trace::Recorder::instance().dropped(); },
-      "Spans of the last trace that newer ones pushed out.");
-}
-
 using EngineClass = py::class_<Engine>;
 
 void define_construction(EngineClass& engine) {
@@ -179,14 +142,14 @@ void define_construction(EngineClass& engine) {
                       const std::string& reduce_group, int64_t num_threads, int64_t max_positions,
                       std::optional<size_t> results_behind, bool prefetch, double timeout_seconds,
                       const std::string& node_gather_group, const std::string& node_reduce_group,
-                      const std::string& across_group, bool blocking,
-                      const std::optional<PythonModelMaker>& model) {
+                      const std::string& across_group, const std::string& context_group,
+                      bool blocking, const std::optional<PythonModelMaker>& model) {
             return make_engine(config_json, device,
                                {.state = state,
                                 .adapters = adapters,
                                 .recompute = recompute,
                                 .groups = {gather_group, reduce_group, node_gather_group,
-                                           node_reduce_group, across_group},
+                                           node_reduce_group, across_group, context_group},
                                 .num_threads = num_threads,
                                 .max_positions = max_positions,
                                 .prefetch = prefetch,
@@ -202,7 +165,8 @@ void define_construction(EngineClass& engine) {
           py::arg("max_positions") = 0, py::arg("results_behind") = py::none(),
           py::arg("prefetch") = true, py::arg("timeout_seconds") = 0.0,
           py::arg("node_gather_group") = "", py::arg("node_reduce_group") = "",
-          py::arg("across_group") = "", py::arg("blocking") = false, py::arg("model") = py::none(),
+          py::arg("across_group") = "", py::arg("context_group") = "", py::arg("blocking") = false,
+          py::arg("model") = py::none(),
           "config_json: of a Hugging Face directory. adapters: what is trained; empty: "
           "everything.\n"
           "Groups: names of c10d's; empty: one rank, or one node. model: computes in place of the\n"
@@ -330,7 +294,6 @@ void bind_train(py::module_& module) {
   module.def("parallel_threads", &parallel_threads, py::arg("num_threads"),
              py::call_guard<py::gil_scoped_release>(),
              "Threads that loops really run on when asked for num_threads.");
-  bind_results(module);
   EngineClass engine(
       module, "Engine",
       "The model with parameters, gradients and optimizer state of this rank.\n"
@@ -344,6 +307,8 @@ void bind_train(py::module_& module) {
       .def_property_readonly("rank", [](Engine& self) { return self.communicator().rank(); })
       .def_property_readonly("world_size",
                              [](Engine& self) { return self.communicator().world_size(); })
+      .def_property_readonly("context_parallel_size",
+                             [](Engine& self) { return self.context().world_size(); })
       .def_property_readonly("vocab_size", [](Engine& self) { return self.vocab_size(); });
 }
 

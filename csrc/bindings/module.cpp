@@ -21,6 +21,7 @@ PYBIND11_MODULE(_C, module) {
   bind_data_labels(module);
   bind_data_formats(module);
   bind_data_survey(module);
+  bind_train_results(module);
   bind_train(module);
   bind_train_memory(module);
   bind_train_products(module);

@@ -6,8 +6,8 @@
 namespace fastsft::trace {
 
 const char* track_name(Track track) {
-  constexpr const char* kNames[] = {"host",   "compute",    "gather",   "reduce",
-                                    "upload", "parameters", "gradients"};
+  constexpr const char* kNames[] = {"host",   "compute", "gather",     "exchange",
+                                    "reduce", "upload",  "parameters", "gradients"};
   return kNames[static_cast<size_t>(track)];
 }
 

@@ -15,6 +15,7 @@ enum class Track : uint8_t {
   kHost,        // the calling thread; "synchronize ..." while it waits for the device
   kCompute,     // blocks, and the ops inside them
   kGather,      // all-gathers, from their start until the result may be used
+  kExchange,    // all-to-alls of context ranks, from their start until the result may be used
   kReduce,      // reductions, from their start until the result may be used
   kUpload,      // uploads of micro-batches to the device
   kParameters,  // times in which a unit's parameters are whole

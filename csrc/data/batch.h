@@ -21,10 +21,13 @@ struct Batch {
   at::Tensor cudnn_lists;             // int32, CudnnInputs::lists; [0] without cuDNN
   int64_t max_seqlen = 0;             // tokens in the longest conversation
   int64_t num_positions = 0;          // largest position + 1
+  bool is_slice = false;              // as in HostBatch
   std::vector<int32_t> boundaries;    // cu_seqlens on the host
   std::vector<int64_t> cudnn_shapes;  // CudnnInputs::shapes
 
   int64_t num_tokens() const { return input_ids.size(0); }
+  // Returns the tokens that attention reads, which in a slice are those of all context ranks.
+  int64_t num_attended() const { return boundaries.empty() ? 0 : boundaries.back(); }
   bool has_masked_keys() const { return is_key.size(0) > 0; }
   int64_t num_labels() const { return label_positions.size(0); }
 };

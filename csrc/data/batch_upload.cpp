@@ -56,6 +56,7 @@ Batch unpack(const HostBatch& host, const at::Tensor& block, int64_t offset) {
   Batch batch;
   batch.max_seqlen = host.max_seqlen;
   batch.num_positions = host.num_positions;
+  batch.is_slice = host.is_slice;
   batch.boundaries = host.cu_seqlens;
   batch.cudnn_shapes = host.cudnn.shapes;
   for_each_array(host, batch, [&](const auto& values, at::Tensor& tensor) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "model/embedding_noise.h"
+#include "model/head_exchange.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
 namespace fastsft {
@@ -79,6 +80,7 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
   add(Buffer::kHidden, Lifetime::kHidden, options.dtype, {tokens, c.hidden_size});
   add_attention(c, options, tokens);
   add_mlp(c, options, tokens);
+  if (shape.context_tokens > 0) add_exchange(c, options, shape);
   if (c.is_mixture()) add_mixture(c, options, tokens);
   if (c.branch_norms) add_branches(c, options, tokens);
   if (options.fp8) add_fp8(c);
@@ -111,6 +113,28 @@ void BufferTable::add_attention(const ModelConfig& c, const BufferOptions& optio
   add(Buffer::kGradNormed, /*in=*/Buffer::kProjected, dtype, {tile_rows_, c.hidden_size});
   add(Buffer::kGradAttention, /*in=*/Buffer::kProjected, dtype, {tokens, c.query_size()});
   add(Buffer::kGradQkv, Lifetime::kBlock, dtype, {tokens, c.qkv_size()});
+}
+
+// Attention reads other ranks' tokens. Nothing reads this rank's qkv after they were exchanged,
+// except that backward reads the query and key norms' inputs.
+void BufferTable::add_exchange(const ModelConfig& c, const BufferOptions& options,
+                               const MicroBatchSize& shape) {
+  const ContextHeads heads(c, options.context_ranks);
+  const int64_t all = shape.context_tokens;
+  const auto dtype = options.dtype;
+  if (!c.qk_norm) add(Buffer::kQkv, Lifetime::kBlock, dtype, {shape.tokens, c.qkv_size()});
+  add(Buffer::kHeadsQkv, Lifetime::kLayer, dtype, {all, heads.qkv_size()});
+  add(Buffer::kHeadsOut, Lifetime::kLayer, dtype, {all, heads.query_size()});
+  add(Buffer::kLse, Lifetime::kLayer, at::kFloat, {heads.num_heads(), all});
+  add(Buffer::kGradHeadsOut, Lifetime::kBlock, dtype, {all, heads.query_size()});
+  add(Buffer::kGradHeadsQkv, Lifetime::kBlock, dtype, {all, heads.qkv_size()});
+  const std::vector<int64_t> parts = {HeadExchange::memory_size(heads, shape.tokens)};
+  // Attention runs before a block's MLP in forward, and after it in backward.
+  if ((*this)[Buffer::kGateUp].lifetime == Lifetime::kBlock) {
+    add(Buffer::kExchange, /*in=*/Buffer::kGateUp, dtype, parts);
+  } else {
+    add(Buffer::kExchange, Lifetime::kBlock, dtype, parts);
+  }
 }
 
 void BufferTable::add_branches(const ModelConfig& c, const BufferOptions& options, int64_t tokens) {

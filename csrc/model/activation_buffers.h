@@ -25,6 +25,10 @@ enum class Buffer {
   kRotated,   // query and key after norm and RoPE, in models with such norms
   kAttention,
   kLse,
+  // Attention of a context rank's heads (head_exchange.h).
+  kHeadsQkv,
+  kHeadsOut,
+  kExchange,         // parts of the exchange with all context ranks
   kAttentionBranch,  // output of attention before its branch norm
   kAttentionRstd,
   kProjected,
@@ -57,6 +61,8 @@ enum class Buffer {
   kGradNormed,
   kGradAttention,
   kGradQkv,
+  kGradHeadsOut,
+  kGradHeadsQkv,
   // Operands of 8-bit products (fp8_products.h).
   kFp8Rows,
   kFp8RowScales,
@@ -112,6 +118,7 @@ struct BufferOptions {
   int64_t tile_tokens = 0;
   bool offload_inputs = false;  // blocks' inputs wait on the host (offloaded_inputs.h)
   bool fp8 = false;             // a block's linear layers are computed in 8 bits
+  int64_t context_ranks = 1;    // ranks that share a micro-batch with context_tokens
 };
 
 // All buffer sizes for micro-batches up to `shape`. ActivationBuffers allocates by this table, and
@@ -136,6 +143,8 @@ class BufferTable {
   void add(Buffer buffer, Lifetime lifetime, at::ScalarType dtype, std::vector<int64_t> sizes);
   void add(Buffer buffer, Buffer in, at::ScalarType dtype, std::vector<int64_t> sizes);
   void add_attention(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
+  void add_exchange(const ModelConfig& config, const BufferOptions& options,
+                    const MicroBatchSize& shape);
   void add_branches(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   // Places the buffers of labelled tokens in memory that is free while the loss is computed.
   void place_labelled_in_block();
@@ -166,6 +175,7 @@ class ActivationBuffers {
   void begin(const MicroBatchSize& shape, Pass pass);
   // Returns a buffer with its size in the table. `layer` selects a copy if the buffer has several.
   at::Tensor get(Buffer buffer, int64_t layer = 0);
+  bool has(Buffer buffer) const { return table_[buffer].lifetime != Lifetime::kAbsent; }
   int64_t nbytes() const;
   // Changes the option for later micro-batches.
   void set_tile_tokens(int64_t most) { options_.tile_tokens = most; }

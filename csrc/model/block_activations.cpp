@@ -8,6 +8,7 @@ BlockActivations block_activations(ActivationBuffers& buffers, const ModelConfig
                                    const BlockRefs& refs, const at::Tensor& input, int64_t layer) {
   const auto get = [&](Buffer name) { return buffers.get(name, layer); };
   const auto branch = [&](Buffer name) { return config.branch_norms ? get(name) : at::Tensor(); };
+  const auto exchanged = [&](Buffer name) { return buffers.has(name) ? get(name) : at::Tensor(); };
   const auto adapters = [&](const AdapterRefs& group, Buffer name) {
     if (group.empty()) return at::Tensor();
     return packed_rows(get(name), input.size(0), group.a.rows);
@@ -23,6 +24,8 @@ BlockActivations block_activations(ActivationBuffers& buffers, const ModelConfig
           .attn_norm_out = get(Buffer::kInputNorm),
           .mlp_norm_out = get(Buffer::kPostNorm),
           .activated = get(Buffer::kActivated),
+          .heads_qkv = exchanged(Buffer::kHeadsQkv),
+          .heads_out = exchanged(Buffer::kHeadsOut),
           .attention_branch = branch(Buffer::kAttentionBranch),
           .attention_rstd = branch(Buffer::kAttentionRstd),
           .mlp_branch = branch(Buffer::kMlpBranch),
@@ -60,6 +63,8 @@ BlockActivations rows_of(const BlockActivations& whole, const Rows& rows) {
           .attn_norm_out = of_tile(whole.attn_norm_out),
           .mlp_norm_out = of_tile(whole.mlp_norm_out),
           .activated = of_tile(whole.activated),
+          .heads_qkv = whole.heads_qkv,
+          .heads_out = whole.heads_out,
           .attention_branch = rows.of(whole.attention_branch),
           .attention_rstd = rows.of(whole.attention_rstd),
           .mlp_branch = rows.of(whole.mlp_branch),

@@ -20,7 +20,7 @@ struct BlockActivations {
   at::Tensor attn_norm_rstd;  // [tokens] float32
   at::Tensor qkv;             // [tokens, qkv_size], rotated; with qk_norm before norm and RoPE
   at::Tensor attn_out;        // [tokens, query_size]
-  at::Tensor lse;             // [num_heads, tokens] float32
+  at::Tensor lse;             // [num_heads, tokens] float32; of a context rank's heads and tokens
   at::Tensor attn_residual;   // [tokens, hidden], hidden states after attention
   at::Tensor mlp_norm_rstd;   // [tokens] float32
   // Four tensors with all tokens if they are kept, else with the rows of the largest tile.
@@ -28,6 +28,9 @@ struct BlockActivations {
   at::Tensor gate_up;
   at::Tensor attn_norm_out, mlp_norm_out;  // [rows, hidden]; shared by all layers unless kept
   at::Tensor activated;                    // [rows, intermediate]; shared by all layers unless kept
+  // Attention of a context rank's heads for the tokens of all ranks, [context tokens, columns];
+  // undefined unless the context is shared. Then nothing reads qkv after forward without qk_norm.
+  at::Tensor heads_qkv = {}, heads_out = {};
   // Inputs of branch norms, [tokens, hidden], and their rstd; undefined in models without branch
   // norms.
   at::Tensor attention_branch = {}, attention_rstd = {}, mlp_branch = {}, mlp_rstd = {};

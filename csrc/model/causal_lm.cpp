@@ -47,10 +47,6 @@ void reduce_gradient(Strategy& strategy, const UnitPlace& place) {
   if (place.trained) strategy.gradients().reduce(*place.trained);
 }
 
-MicroBatchSize shape_of(const Batch& batch) {
-  return {batch.num_tokens(), batch.num_labels(), batch.max_seqlen};
-}
-
 // First length of the RoPE tables. They grow on demand, so a long maximum length that no
 // conversation reaches costs nothing.
 constexpr int64_t kFirstPositions = 4096;
@@ -61,6 +57,7 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
                    const ComputeOptions& options)
     : config_(config),
       options_(options),
+      context_heads_(config, options.context_ranks ? options.context_ranks->world_size() : 1),
       embedding_scale_(embedding_scale(config, options.dtype)),
       layout_(config, adapters),
       head_(head_refs(config, layout_)),
@@ -72,7 +69,8 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
                 .adapters = adapter_sizes(config, layout_),
                 .tile_tokens = options.tile_tokens,
                 .offload_inputs = options.offload_inputs,
-                .fp8 = options.fp8.is_used()},
+                .fp8 = options.fp8.is_used(),
+                .context_ranks = context_heads_.ranks()},
                options.device),
       saved_(static_cast<size_t>(config.num_layers)) {
   check_offloaded_inputs(options.recompute, options.offload_inputs);
@@ -88,26 +86,6 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
     blocks_.push_back(block_refs(config, layout_, layer));
     blocks_.back().in_fp8 = options.fp8.has_layer(layer);
   }
-}
-
-AdapterDropout CausalLM::dropout_of(const Batch& batch, const TrainingPass* pass) {
-  const double probability = layout_.adapters().dropout;
-  if (pass == nullptr || batch.token_keys.size(0) == 0 || probability == 0) return {};
-  return {.probability = probability,
-          .seed = pass->draws.dropout_seed,
-          .token_keys = batch.token_keys,
-          .memory = buffers_.get(Buffer::kDropped).view({-1})};
-}
-
-BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout) {
-  return {.config = config_,
-          .batch = batch,
-          .rope = rope_,
-          .buffers = buffers_,
-          .recompute = options_.recompute,
-          .dropout = dropout,
-          .tile_tokens = options_.tile_tokens,
-          .fp8 = options_.fp8};
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,

@@ -8,6 +8,7 @@
 #include "data/batch.h"
 #include "model/activation_buffers.h"
 #include "model/config.h"
+#include "model/context_heads.h"
 #include "model/decoder_block.h"
 #include "model/embedding_noise.h"
 #include "model/fp8_products.h"
@@ -30,6 +31,7 @@ struct ComputeOptions {
   int64_t tile_tokens = 0;      // StateOptions::tile_tokens
   bool offload_inputs = false;  // StateOptions::offload_inputs
   Fp8Recipe fp8 = {};
+  Communicator* context_ranks = nullptr;  // share a micro-batch's tokens; null: this rank alone
 };
 
 // A decoder-only language model with explicit forward and backward over flat units.
@@ -61,7 +63,8 @@ class CausalLM : public Model {
   void use_cudnn(bool use) override { use_cudnn_ = use; }
   std::optional<HeadShape> cudnn_heads() const override {
     if (!use_cudnn_) return std::nullopt;
-    return HeadShape{config_.num_heads, config_.num_key_value_heads, config_.head_dim};
+    return HeadShape{context_heads_.num_heads(), context_heads_.num_key_value_heads(),
+                     config_.head_dim};
   }
   int64_t compile_attention(at::IntArrayRef shapes) override;
   void forward_loss(const Batch& batch, Strategy& strategy, double label_smoothing,
@@ -95,6 +98,8 @@ class CausalLM : public Model {
   // Returns x A^T of the head's adapters; undefined without adapters.
   at::Tensor head_products(const PlaceWeights& weights, const at::Tensor& normed) const;
   BlockContext context(const Batch& batch, const AdapterDropout& dropout);
+  // Returns a micro-batch's sizes; of a slice, with the tokens of all context ranks.
+  MicroBatchSize shape_of(const Batch& batch) const;
   // Returns the adapters' dropout; none for a forward pass alone (`pass` null).
   AdapterDropout dropout_of(const Batch& batch, const TrainingPass* pass);
   // Grows the RoPE tables to at least `positions`.
@@ -103,6 +108,7 @@ class CausalLM : public Model {
 
   ModelConfig config_;
   ComputeOptions options_;
+  ContextHeads context_heads_;
   bool use_cudnn_ = false;
   double embedding_scale_;  // factor of the embedding, rounded to the activation dtype
   DecoderLayout layout_;

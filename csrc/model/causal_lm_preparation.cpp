@@ -1,4 +1,5 @@
-// CausalLM methods that make what its batches need: rotary tables, memory, cuDNN's plans.
+// CausalLM methods that make what its batches need: rotary tables, memory, cuDNN's plans, the
+// inputs that a block's methods share.
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
@@ -19,13 +20,15 @@ void CausalLM::cover_positions(int64_t positions) {
   if (positions > known) make_rope(positions, std::max<int64_t>(0, 2 * known - positions));
 }
 
-void CausalLM::reserve(const MicroBatchSize& shape) {
+void CausalLM::reserve(const MicroBatchSize& most) {
+  MicroBatchSize shape = most;
+  if (context_heads_.ranks() > 1) shape.context_tokens = context_heads_.ranks() * most.tokens;
   cover_positions(shape.longest);
   buffers_.reserve(shape);
   if (inputs_) inputs_->reserve(static_cast<int64_t>(hidden_states(0, true).nbytes()));
   if (options_.device.is_cpu()) return;
   // Leaves a free block in the caching allocator for the temporary memory of attention.
-  at::empty({plan_library_attention(config_, options_.dtype, shape,
+  at::empty({plan_library_attention(context_heads_.of_rank(config_), options_.dtype, shape,
                                     {.deterministic = at::globalContext().deterministicAlgorithms(),
                                      .use_cudnn = use_cudnn_})},
             at::TensorOptions().dtype(at::kByte).device(options_.device));
@@ -40,8 +43,40 @@ void CausalLM::set_tile_tokens(int64_t most) {
 int64_t CausalLM::compile_attention(at::IntArrayRef shapes) {
   if (!use_cudnn_ || config_.attention_softcap > 0) return 0;
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
-  return prepare_attention(at::empty({0}, options), config_.num_heads, config_.num_key_value_heads,
-                           config_.head_dim, config_.attention_scale, config_.windows, shapes);
+  return prepare_attention(at::empty({0}, options), context_heads_.num_heads(),
+                           context_heads_.num_key_value_heads(), config_.head_dim,
+                           config_.attention_scale, config_.windows, shapes);
+}
+
+AdapterDropout CausalLM::dropout_of(const Batch& batch, const TrainingPass* pass) {
+  const double probability = layout_.adapters().dropout;
+  if (pass == nullptr || batch.token_keys.size(0) == 0 || probability == 0) return {};
+  return {.probability = probability,
+          .seed = pass->draws.dropout_seed,
+          .token_keys = batch.token_keys,
+          .memory = buffers_.get(Buffer::kDropped).view({-1})};
+}
+
+MicroBatchSize CausalLM::shape_of(const Batch& batch) const {
+  return {batch.num_tokens(), batch.num_labels(), batch.max_seqlen,
+          batch.is_slice ? batch.num_attended() : 0};
+}
+
+BlockContext CausalLM::context(const Batch& batch, const AdapterDropout& dropout) {
+  std::optional<HeadExchange> exchange;
+  if (batch.is_slice && batch.num_attended() > 0) {
+    exchange.emplace(*options_.context_ranks, context_heads_, batch.num_attended(),
+                     buffers_.get(Buffer::kExchange));
+  }
+  return {.config = config_,
+          .batch = batch,
+          .rope = rope_,
+          .buffers = buffers_,
+          .recompute = options_.recompute,
+          .dropout = dropout,
+          .tile_tokens = options_.tile_tokens,
+          .fp8 = options_.fp8,
+          .exchange = exchange};
 }
 
 int64_t CausalLM::smallest_window() const {

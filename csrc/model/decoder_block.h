@@ -2,11 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "data/batch.h"
 #include "model/activation_buffers.h"
 #include "model/block_activations.h"
 #include "model/config.h"
 #include "model/fp8_products.h"
+#include "model/head_exchange.h"
 #include "model/layout.h"
 #include "model/rope_table.h"
 #include "shard/unit_gradient.h"
@@ -24,7 +27,8 @@ struct BlockContext {
   // The most rows that norms, linears and the MLP compute at once; 0: all. Weight gradients are
   // sums over the tiles.
   int64_t tile_tokens = 0;
-  Fp8Recipe fp8 = {};  // of the blocks in 8 bits
+  Fp8Recipe fp8 = {};                         // of the blocks in 8 bits
+  std::optional<HeadExchange> exchange = {};  // none: this rank has all tokens of the micro-batch
 };
 
 // Computes pre-norm attention and a SwiGLU MLP, with biases after the GEMMs if the model has them:

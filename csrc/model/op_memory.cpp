@@ -130,18 +130,18 @@ int64_t plan_library_attention(const ModelConfig& c, c10::ScalarType dtype,
                                const MicroBatchSize& shape, const LibraryOptions& options) {
   constexpr int64_t kTile = 128, kMultiprocessors = 192;  // upper limit; Hopper has 132
   // Upper limit for the padded rows, if conversations have at least 128 tokens (a tile) on average.
-  const int64_t padded = 2 * shape.tokens + kTile;
-  const int64_t forward = shape.tokens * (itemsize(dtype) * c.query_size() + 4 * c.num_heads);
+  const int64_t tokens = shape.attended(), padded = 2 * tokens + kTile;
+  const int64_t forward = tokens * (itemsize(dtype) * c.query_size() + 4 * c.num_heads);
   const int64_t grouped = c.num_heads == c.num_key_value_heads ? 0 : 2 * c.query_size();
-  const int64_t gradients = shape.tokens * itemsize(dtype) * (c.qkv_size() + grouped);
-  const int64_t conversations = shape.tokens / std::max<int64_t>(shape.longest, 1);
+  const int64_t gradients = tokens * itemsize(dtype) * (c.qkv_size() + grouped);
+  const int64_t conversations = tokens / std::max<int64_t>(shape.longest, 1);
   const int64_t blocks = std::max<int64_t>(conversations, 1) * c.num_heads;
   const int64_t copies = options.deterministic ? (kMultiprocessors + blocks - 1) / blocks : 1;
   const int64_t backward = gradients + 4 * padded * (copies * c.query_size() + c.num_heads);
-  const int64_t cudnn = options.use_cudnn
-                            ? cuda::cudnn_workspace_limit(shape.tokens, c.num_heads,
-                                                          c.num_key_value_heads, c.head_dim)
-                            : 0;
+  const int64_t cudnn =
+      options.use_cudnn
+          ? cuda::cudnn_workspace_limit(tokens, c.num_heads, c.num_key_value_heads, c.head_dim)
+          : 0;
   return std::max({forward, backward, cudnn});
 }
 

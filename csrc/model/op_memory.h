@@ -12,6 +12,11 @@ struct MicroBatchSize {
   int64_t tokens = 0;
   int64_t labels = 0;   // tokens with a loss
   int64_t longest = 0;  // tokens of the longest conversation
+  // Tokens of all context ranks together, which attention reads; 0: `tokens` are the whole
+  // micro-batch.
+  int64_t context_tokens = 0;
+
+  int64_t attended() const { return context_tokens > 0 ? context_tokens : tokens; }
 };
 
 // Returns the scratch memory for CPU ops, in float32 elements (ops/cpu/scratch.h). `tile_rows`:
@@ -31,6 +36,7 @@ struct LibraryOptions {
   bool deterministic = false;
   bool use_cudnn = false;
 };
+// `config`: with a context rank's heads if the context is shared (ContextHeads::of_rank).
 int64_t plan_library_attention(const ModelConfig& config, c10::ScalarType dtype,
                                const MicroBatchSize& shape, const LibraryOptions& options);
 

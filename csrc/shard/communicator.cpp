@@ -125,6 +125,16 @@ class GroupCommunicator : public Communicator {
     });
   }
 
+  PendingPtr all_to_all(const at::Tensor& received, const std::vector<int64_t>& received_counts,
+                        const at::Tensor& sent, const std::vector<int64_t>& sent_counts,
+                        const std::string& what) override {
+    return start("all_to_all " + what, trace::Track::kExchange, sent.device(), [&] {
+      at::Tensor out = received, in = sent;
+      std::vector<int64_t> out_counts = received_counts, in_counts = sent_counts;
+      return gather_->alltoall_base(out, in, out_counts, in_counts);
+    });
+  }
+
   PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) override {
     return start("all_reduce " + what, trace::Track::kReduce, tensor.device(), [&] {
       std::vector<at::Tensor> tensors{tensor};
@@ -186,6 +196,11 @@ class AloneCommunicator : public Communicator {
                                 const std::string&) override {
     return copy(shard, whole);
   }
+  PendingPtr all_to_all(const at::Tensor& received, const std::vector<int64_t>&,
+                        const at::Tensor& sent, const std::vector<int64_t>&,
+                        const std::string&) override {
+    return copy(received, sent);
+  }
   PendingPtr all_reduce_sum(const at::Tensor&, const std::string&) override {
     return std::make_unique<Done>();
   }
@@ -220,7 +235,8 @@ std::unique_ptr<Communicator> make_communicator(const std::string& gather_group,
 
 RankGroups::RankGroups(const GroupNames& names, Watchdog& watchdog)
     : alone_(make_communicator("", "", watchdog)),
-      all_(make_communicator(names.gather, names.reduce, watchdog)) {
+      all_(make_communicator(names.gather, names.reduce, watchdog)),
+      context_(make_communicator(names.context, names.context, watchdog)) {
   RankStatus::instance().set_rank(all_->rank(), all_->world_size());
   require(names.node_gather.empty() == names.across.empty(),
           "give the groups of a node and the group across nodes together, got \"",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/watchdog.h"
 
@@ -38,6 +39,13 @@ class Communicator {
   // be this rank's part of `whole`; the other parts do not change.
   virtual PendingPtr reduce_scatter_sum(const at::Tensor& shard, const at::Tensor& whole,
                                         const std::string& what) = 0;
+  // Sends a part of `sent` to each rank and receives a part from each into `received`, both in rank
+  // order. `sent_counts`, `received_counts`: elements of each part; what a rank sends another must
+  // be what the other expects.
+  virtual PendingPtr all_to_all(const at::Tensor& received,
+                                const std::vector<int64_t>& received_counts, const at::Tensor& sent,
+                                const std::vector<int64_t>& sent_counts,
+                                const std::string& what) = 0;
   virtual PendingPtr all_reduce_sum(const at::Tensor& tensor, const std::string& what) = 0;
   // Writes the element-wise maximum over all ranks to `tensor`.
   virtual PendingPtr all_reduce_max(const at::Tensor& tensor, const std::string& what) = 0;
@@ -61,6 +69,7 @@ struct GroupNames {
   std::string gather, reduce;            // two groups of all ranks; empty for a single rank
   std::string node_gather, node_reduce;  // this node's ranks; empty if there is only one node
   std::string across;                    // the ranks with this rank's local rank on all nodes
+  std::string context;  // the ranks that share a micro-batch's tokens; empty: they do not
 };
 
 // `shards`: the ranks that together hold one replica of the state. `replicas`: the ranks that hold
@@ -78,12 +87,15 @@ class RankGroups {
   Communicator& all() { return *all_; }
   Sharding over_all() { return {*all_, *alone_}; }  // a single replica
   Sharding over_node() { return {node_ ? *node_ : *all_, across_ ? *across_ : *alone_}; }
+  // Returns the ranks that share the tokens of a micro-batch (context parallelism).
+  Communicator& context() { return *context_; }
 
  private:
   std::unique_ptr<Communicator> alone_;
   std::unique_ptr<Communicator> all_;
   std::unique_ptr<Communicator> node_;
   std::unique_ptr<Communicator> across_;
+  std::unique_ptr<Communicator> context_;
 };
 
 }  // namespace fastsft

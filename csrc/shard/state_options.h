@@ -46,6 +46,8 @@ struct StateOptions {
   // The most tokens for which a block's norms, linears and MLP compute at once; 0: a micro-batch.
   int64_t tile_tokens = 0;
   bool offload_inputs = false;
+  // Ranks that share the tokens of a micro-batch (model/head_exchange.h).
+  int64_t context_parallel_size = 1;
   Fp8Scaling fp8 = Fp8Scaling::kNone;
   Fp8Format fp8_format = Fp8Format::kE4m3;
   int64_t num_layers_at_start_in_bf16 = 0;
@@ -70,6 +72,8 @@ struct StateOptions {
   // Throws if options contradict each other.
   void check() const {
     require(tile_tokens >= 0, "tile_tokens is ", tile_tokens, ", expected 0 (no tiles) or more");
+    require(context_parallel_size >= 1, "context_parallel_size is ", context_parallel_size,
+            ", expected at least 1");
     require(!split_master() || compute_dtype == c10::ScalarType::BFloat16,
             "master_dtype is \"split\", the half of a float32 that bfloat16 leaves out, but "
             "compute_dtype is not bfloat16; use --bf16 True with it, or master_dtype float32");
@@ -130,6 +134,8 @@ constexpr auto state_option_fields() {
             "the most tokens that norms, linears and the MLP compute at once; 0: a micro-batch"),
       field("offload_inputs", &Options::offload_inputs,
             "inputs of blocks are on the host from forward to backward"),
+      field("context_parallel_size", &Options::context_parallel_size,
+            "ranks that share the tokens of a micro-batch"),
       field("fp8", &Options::fp8, "scales of 8-bit floats in the blocks' linears; none: no fp8"),
       field("fp8_format", &Options::fp8_format, "hybrid: output gradients are e5m2, not e4m3"),
       field("num_layers_at_start_in_bf16", &Options::num_layers_at_start_in_bf16,

@@ -13,9 +13,9 @@
 #include "core/error.h"
 #include "core/rank_status.h"
 #include "core/start_threads.h"
-#include "model/causal_lm.h"
 #include "ops/gemm/tuned_gemms.h"
 #include "ops/gradient/gradient.h"
+#include "train/engine_model.h"
 
 namespace fastsft {
 namespace {
@@ -23,18 +23,6 @@ namespace {
 std::optional<at::Device> other_than_cpu(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
   return device;
-}
-
-std::unique_ptr<Model> native_model(const std::string& config_json, const EngineOptions& options) {
-  const ModelConfig config = parse_model_config(config_json);
-  return std::make_unique<CausalLM>(config, options.adapters,
-                                    ComputeOptions{.dtype = options.state.compute_dtype,
-                                                   .device = options.device,
-                                                   .recompute = parse_recompute(options.recompute),
-                                                   .max_positions = options.max_positions,
-                                                   .tile_tokens = options.state.tile_tokens,
-                                                   .offload_inputs = options.state.offload_inputs,
-                                                   .fp8 = Fp8Recipe::of(options.state, config)});
 }
 
 }  // namespace
@@ -45,7 +33,7 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
       options_(options),
       watchdog_(options.groups.gather.empty() ? 0 : options.timeout_seconds),
       groups_(options.groups, watchdog_),
-      model_(model ? std::move(model) : native_model(config_json, options)),
+      model_(make_model(config_json, options, groups_, std::move(model))),
       step_scalars_(at::zeros({kNumStepScalars},
                               at::TensorOptions().dtype(at::kDouble).device(options.device))),
       upload_(options.device),
@@ -57,8 +45,6 @@ Engine::Engine(const std::string& config_json, const EngineOptions& options,
     require_threads(2 * (static_cast<size_t>(options.num_threads) - 1), "the engine");
     at::set_num_threads(static_cast<int>(options.num_threads));
   }
-  require(options.state.fp8 == Fp8Scaling::kNone || dynamic_cast<CausalLM*>(model_.get()),
-          kNoGenericFp8);
   const OptimizerKind& optimizer = find_optimizer(options.state);
   strategy_ = make_strategy({.units = units(),
                              .groups = groups_,

@@ -153,6 +153,8 @@ class Engine {
   const AdapterOptions& adapters() const { return options_.adapters; }
   // Returns the communicator of all ranks.
   Communicator& communicator() { return groups_.all(); }
+  // Returns the ranks that share the tokens of a micro-batch.
+  const Communicator& context() { return groups_.context(); }
   Strategy& strategy() { return *strategy_; }
   SavedForm& saved_form() { return saved_form_; }
   // Waits for steps in flight and for gathers. Then the host may read and write states and

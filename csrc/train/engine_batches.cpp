@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "data/context_slice.h"
+
 namespace fastsft {
 
 BatchRules Engine::batch_rules(bool find_packed, bool draws) const {
@@ -18,7 +20,10 @@ HostBatch Engine::batch_of(const TokenDataset& dataset, const MicroBatch& micro_
                            const BatchRules& rules) {
   check_usable();
   try {
-    return make_batch(dataset, micro_batch.rows, micro_batch.weights, rules);
+    HostBatch batch = make_batch(dataset, micro_batch.rows, micro_batch.weights, rules);
+    Communicator& context = groups_.context();
+    if (context.world_size() == 1) return batch;
+    return context_slice(batch, context.rank(), context.world_size());
   } catch (
       ...) {  // the other ranks are in this step already; a later collective would not match theirs
     broken_ = communicator().world_size() > 1;

@@ -95,6 +95,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
   const c10::ScalarType dtype = r.state.compute_dtype;
   check_offloaded_inputs(parse_recompute(r.recompute), r.state.offload_inputs);
   check_tiles(config, r.state.tile_tokens);
+  const ContextHeads heads(config, r.state.context_parallel_size);
+  MicroBatchSize micro_batch = r.micro_batch;
+  if (heads.ranks() > 1) micro_batch.context_tokens = heads.ranks() * micro_batch.tokens;
   const BufferTable buffers(config,
                             {.dtype = dtype,
                              .recompute = parse_recompute(r.recompute),
@@ -103,8 +106,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                              .adapters = adapter_sizes(config, DecoderLayout(config, r.adapters)),
                              .tile_tokens = r.state.tile_tokens,
                              .offload_inputs = r.state.offload_inputs,
-                             .fp8 = Fp8Recipe::of(r.state, config).is_used()},
-                            r.micro_batch);
+                             .fp8 = Fp8Recipe::of(r.state, config).is_used(),
+                             .context_ranks = heads.ranks()},
+                            micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +
                               buffers.nbytes(Lifetime::kBlock);
   MemoryPlan plan = plan_of(state, r);
@@ -119,7 +123,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                    {"angles", 4 * r.micro_batch.longest * config.head_dim}});
   plan.outside = r.on_cpu ? plan_attention_tiles(config, r.micro_batch, r.threads)
                           : plan_library_attention(
-                                config, dtype, r.micro_batch,
+                                heads.of_rank(config), dtype, micro_batch,
                                 {.deterministic = at::globalContext().deterministicAlgorithms(),
                                  .use_cudnn = r.use_cudnn});
   return plan;
@@ -127,6 +131,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
 
 MemoryPlan plan_generic_memory(const GenericLayout& layout, const PlanRequest& r) {
   require(r.state.fp8 == Fp8Scaling::kNone, kNoGenericFp8);
+  require(r.state.context_parallel_size == 1, kNoGenericContext);
   const size_t resident_frozen = layout.frozen.empty() ? 0 : 1;
   MemoryPlan plan = plan_of(state_of({layout.units, 1, layout.frozen, resident_frozen}, r), r);
   add_parts(plan, {{"activations", 0}, {"labelled tokens", 0}, {"logits", 0}});

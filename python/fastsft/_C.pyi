@@ -965,6 +965,7 @@ class StateOptions:
         sync_each_batch: bool = True,
         tile_tokens: typing.SupportsInt | typing.SupportsIndex = 0,
         offload_inputs: bool = False,
+        context_parallel_size: typing.SupportsInt | typing.SupportsIndex = 1,
         fp8: str = "none",
         fp8_format: str = "e4m3",
         num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex = 0,
@@ -988,6 +989,7 @@ class StateOptions:
         sync_each_batch: bool | None = None,
         tile_tokens: typing.SupportsInt | typing.SupportsIndex | None = None,
         offload_inputs: bool | None = None,
+        context_parallel_size: typing.SupportsInt | typing.SupportsIndex | None = None,
         fp8: str | None = None,
         fp8_format: str | None = None,
         num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex | None = None,
@@ -1000,6 +1002,11 @@ class StateOptions:
     def compute_dtype(self) -> str:
         """
         of activations and of the weights in use
+        """
+    @property
+    def context_parallel_size(self) -> int:
+        """
+        ranks that share the tokens of a micro-batch
         """
     @property
     def fp8(self) -> str:
@@ -1589,6 +1596,7 @@ class Engine:
         node_gather_group: str = "",
         node_reduce_group: str = "",
         across_group: str = "",
+        context_group: str = "",
         blocking: bool = False,
         model: GenericModel | None = None,
     ) -> None:
@@ -1758,6 +1766,8 @@ class Engine:
     def adapters(self) -> AdapterOptions: ...
     @property
     def config_json(self) -> str: ...
+    @property
+    def context_parallel_size(self) -> int: ...
     @property
     def device(self) -> str: ...
     @property

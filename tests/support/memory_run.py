@@ -61,6 +61,7 @@ class MemoryRun:
     tile_tokens: int = 0
     offload_inputs: bool = False
     fp8: str = "none"
+    context_ranks: int = 1  # that share the tokens
 
     def config(self) -> str:
         return json.dumps({**MODELS, **FAMILIES}[self.model])
@@ -73,7 +74,7 @@ class MemoryRun:
             "offload": self.offload, "optimizer": self.optimizer, "frozen_dtype": self.frozen_dtype,
             "adapters": self.adapters(), "sync_each_batch": self.sync_each_batch,
             "tile_tokens": self.tile_tokens, "offload_inputs": self.offload_inputs,
-            "fp8": self.fp8,
+            "fp8": self.fp8, "context_parallel_size": self.context_ranks,
         }  # fmt: skip
 
     def adapters(self) -> _C.AdapterOptions:
@@ -103,9 +104,10 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
     engine = new_engine(
         run.config(), num_threads=threads, max_positions=run.tokens // 4, **run.shared(), **groups
     )
+    tokens = run.tokens // run.context_ranks
     sizes = {
-        "micro_batch": (run.tokens, run.tokens // 2, run.tokens // 4),
-        "step": (2 * run.tokens, run.tokens, 2),
+        "micro_batch": (tokens, tokens // 2, run.tokens // 4),
+        "step": (2 * tokens, tokens, 2),
     }
     engine.reserve(**sizes)
     for _ in range(2):
@@ -122,5 +124,6 @@ def _metered(groups: dict[str, str], run: MemoryRun) -> dict[str, Any]:
 def measure(run: MemoryRun) -> dict[str, Any]:
     """The rank that took most: its peak, what it says it holds, and the plan."""
     return max(
-        run_ranks(run.ranks, _metered, run, node_size=run.node_size), key=lambda result: result["measured"]
+        run_ranks(run.ranks, _metered, run, node_size=run.node_size, context_size=run.context_ranks),
+        key=lambda result: result["measured"],
     )

@@ -49,13 +49,19 @@ def function_of(order: dict[str, Any]) -> Callable[..., Any]:
     return function
 
 
-def groups(rank: int, world_size: int, node_size: int) -> dict[str, str]:
+def groups(rank: int, world_size: int, node_size: int, context_size: int) -> dict[str, str]:
+    def consecutive(size: int) -> list[list[int]]:
+        return [list(range(first, first + size)) for first in range(0, world_size, size)]
+
     names = {"gather_group": dist.new_group().group_name, "reduce_group": dist.new_group().group_name}
-    if not node_size:
-        return names
-    node = [list(range(first, first + node_size)) for first in range(0, world_size, node_size)]
-    across = [list(range(place, world_size, node_size)) for place in range(node_size)]
-    for name, kind in (("node_gather_group", node), ("node_reduce_group", node), ("across_group", across)):
+    kinds = {}
+    if node_size:
+        across = [list(range(place, world_size, node_size)) for place in range(node_size)]
+        node = consecutive(node_size)
+        kinds = {"node_gather_group": node, "node_reduce_group": node, "across_group": across}
+    if context_size > 1:
+        kinds["context_group"] = consecutive(context_size)
+    for name, kind in kinds.items():
         for ranks in kind:
             group = dist.new_group(ranks)
             if rank in ranks:
@@ -80,7 +86,7 @@ def run_rank(rank: int, order: dict[str, Any], function: Callable[..., Any]) -> 
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
     try:
         args = pickle.loads(Path(folder, "args.pickle").read_bytes())
-        result: Any = function(groups(rank, world_size, order["node_size"]), *args)
+        result: Any = function(groups(rank, world_size, order["node_size"], order["context_size"]), *args)
     except Exception:
         result = RuntimeError(f"rank {rank}:\n{traceback.format_exc()}")
     Path(folder, f"{rank}.pickle").write_bytes(pickle.dumps(result))

@@ -65,6 +65,7 @@ def run_ranks(
     function: Callable[..., Any],
     *args: Any,
     node_size: int = 0,
+    context_size: int = 1,
     launched: bool = False,
     seconds: float = SECONDS,
 ) -> list[Any]:
@@ -72,7 +73,8 @@ def run_ranks(
 
     groups: the group names for Engine; "" with one rank, which runs in this process. function: a function of
     a module, which the ranks import again. node_size: number of ranks of a node, which has its own groups; 0:
-    all ranks are one node. launched: set torchrun's environment variables, as a Trainer needs them; its
+    all ranks are one node. context_size: number of ranks that share micro-batches, which have a group then.
+    launched: set torchrun's environment variables, as a Trainer needs them; its
     `launcher.join` then uses the existing process group. RuntimeError if a rank fails, with the output of all
     ranks, and with the stacks of the ranks that still run after `seconds`.
     """
@@ -84,7 +86,8 @@ def run_ranks(
         order = {
             "module": function.__module__, "file": inspect.getfile(function),
             "function": function.__qualname__, "folder": name, "seconds": seconds,
-            "world_size": world_size, "node_size": node_size, "launched": launched,
+            "world_size": world_size, "node_size": node_size, "context_size": context_size,
+            "launched": launched,
             "environment": dict(os.environ), "path": sys.path, "directory": os.getcwd(),
         }  # fmt: skip
         statuses = _program().ask(order)

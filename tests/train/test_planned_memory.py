@@ -46,6 +46,16 @@ def test_two_ranks(model: str, cell: tuple[str, str], dtype: str) -> None:
     assert_planned(MemoryRun(model, strategy, recompute, dtype, ranks=2, tokens=256))
 
 
+@pytest.mark.parametrize("recompute", ["none", "gate_up", "block"])
+@pytest.mark.parametrize("model", ["untied", "tied, grouped heads", "qwen3"])
+def test_a_shared_context(model: str, recompute: str) -> None:
+    """The rotation's angles are made for the longest row, which the plan counts, too."""
+    tiles = 64 if recompute == "block" else 0
+    assert_planned(
+        MemoryRun(model, "full_shard", recompute, ranks=2, tokens=512, tile_tokens=tiles, context_ranks=2)
+    )
+
+
 @pytest.mark.variants("hybrid_shard-2-bfloat16")
 @pytest.mark.parametrize(
     ("strategy", "node_size", "dtype", "grad_dtype"),

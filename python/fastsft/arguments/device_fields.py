@@ -147,6 +147,11 @@ class ShardingArguments:
         "reduce sharded float32 gradients in every micro-batch; False: keep them whole, 4 bytes per "
         "parameter, and reduce them once per step; default: once where steps accumulate and memory allows",
     )
+    context_parallel_size: int = supported(
+        1,
+        "ranks that share the tokens of a micro-batch, so that longer rows fit; a divisor of the number of "
+        "ranks and of the attention heads (docs/sharding.md)",
+    )
     fsdp_min_num_params: int = ignored(0, "parameters of a unit", "the engine shards per decoder layer")
     fsdp_transformer_layer_cls_to_wrap: str | None = ignored(
         None, "class of a decoder layer", "the engine shards per decoder layer", quiet=True
@@ -156,7 +161,9 @@ class ShardingArguments:
     )
     tp_size: int | None = rejected(0, "ranks of tensor parallelism", "leave it unset", neutral=(1,))
     parallelism_config: dict[str, Any] | str | None = rejected(
-        None, "tensor, context and sequence parallelism", "leave it unset: ranks share conversations"
+        None,
+        "accelerate's tensor, context and sequence parallelism",
+        "leave it unset; ranks share the tokens of long rows with --context_parallel_size",
     )
     _n_gpu: int = field(init=False, repr=False, default=-1)
 
@@ -229,6 +236,8 @@ class EngineFlags(Fp8Flags, Protocol):
     def sync_each_batch(self) -> bool | None: ...
     @property
     def world_size(self) -> int: ...
+    @property
+    def context_parallel_size(self) -> int: ...
     @property
     def sharding_strategy(self) -> str: ...
     @property

@@ -49,6 +49,7 @@ def state_options(args: EngineFlags) -> _C.StateOptions:
         sync_each_batch=True,
         tile_tokens=0,
         offload_inputs=False,
+        context_parallel_size=args.context_parallel_size,
         **state_flags(args),
         **fp8_flags(args),
     )

@@ -326,6 +326,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
             "node_gather_group": groups.node_gather,
             "node_reduce_group": groups.node_reduce,
             "across_group": groups.across,
+            "context_group": groups.context,
             "num_threads": threads_per_rank(),
             "max_positions": self._most_tokens(args),
         }

@@ -56,11 +56,14 @@ def library(device: torch.device) -> str:
     return f"cuBLASLt {version} on {torch.cuda.get_device_name(device)}"
 
 
-def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape) -> str:
+def tune_gemms(
+    model: CausalLM, engine: _C.Engine, device: torch.device, work: BatchShape, context_ranks: int = 1
+) -> str:
     """Find the fastest cuBLASLt algorithms for micro-batches with up to `work.tokens` tokens. Collective.
 
     Each rank measures, and all ranks then use rank 0's choice. Nothing is measured if all ranks already use a
-    checkpoint's algorithms. Return a notice for the user.
+    checkpoint's algorithms. context_ranks: ranks that share a micro-batch; `work` is a single rank's part.
+    Return a notice for the user.
     """
     from fastsft import _C
 
@@ -72,7 +75,7 @@ def tune_gemms(model: CausalLM, engine: _C.Engine, device: torch.device, work: B
     forget_tuned_gemms()
     sizes = sizes_to_tune(work.tokens)
     for tokens in sizes:
-        dataset = micro_batch(work, tokens, model.vocab_size())
+        dataset = micro_batch(work, tokens * context_ranks, model.vocab_size())
         rows = np.arange(len(dataset))
         weight = 1 / max(1, int(dataset.target_counts().sum()))
         engine.tune_gemms(dataset, rows, np.full(len(rows), weight))

@@ -39,7 +39,8 @@ class Groups:
 
     gather and reduce: groups of all ranks. They are separate so that an all-gather never waits for a
     reduction. node_gather and node_reduce: groups of the ranks on this rank's node, if there are several
-    nodes. across: the group of the ranks that have this rank's local rank, one on each node.
+    nodes. across: the group of the ranks that have this rank's local rank, one on each node. context: the
+    group of the ranks that share the tokens of a micro-batch, if several do.
     """
 
     gather: str = ""
@@ -47,23 +48,28 @@ class Groups:
     node_gather: str = ""
     node_reduce: str = ""
     across: str = ""
+    context: str = ""
 
 
-_groups: dict[int, Groups] = {}
+_groups: dict[tuple[int, int], Groups] = {}
 
 
-def join(timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0) -> Groups:
+def join(
+    timeout_seconds: float = 1800, device: str = "cpu", node_size: int = 0, context_size: int = 1
+) -> Groups:
     """Meet the other ranks and make the groups; later calls return the same groups. Collective.
 
     timeout_seconds: time limit of a collective. device: the device type of the groups' tensors; "cpu" uses
     gloo, and other devices use NCCL. Python objects always travel through gloo. node_size: number of
-    consecutive ranks that form a node, a divisor of the world size; 0: all ranks. A run with a single rank
-    opens no socket. RuntimeError if the ranks do not meet.
+    consecutive ranks that form a node, a divisor of the world size; 0: all ranks. context_size: number of
+    consecutive ranks that share the tokens of a micro-batch, also a divisor of the world size. A run with a
+    single rank opens no socket. RuntimeError if the ranks do not meet.
     """
-    if node_size not in _groups:
+    sizes = (node_size, context_size)
+    if sizes not in _groups:
         with host_collective("making of the groups"):
-            _groups[node_size] = _make_groups(timeout_seconds, device, node_size)
-    return _groups[node_size]
+            _groups[sizes] = _make_groups(timeout_seconds, device, *sizes)
+    return _groups[sizes]
 
 
 def meet(timeout_seconds: float = 1800) -> None:
@@ -145,7 +151,7 @@ def _options_of(backend: str, timeout: timedelta) -> dist.ProcessGroupNCCL.Optio
     return options
 
 
-def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
+def _make_groups(timeout_seconds: float, device: str, node_size: int, context_size: int) -> Groups:
     place = launch()
     if place.world_size == 1:
         return Groups()
@@ -170,16 +176,23 @@ def _make_groups(timeout_seconds: float, device: str, node_size: int) -> Groups:
         )
         return str(getattr(made, "group_name", ""))  # a group without this rank has no name
 
-    everyone = list(range(place.world_size))
-    names = [group(everyone), group(everyone)]
-    if node_size in (0, place.world_size):
-        return Groups(*names)
-    # torch requires every rank to call new_group for every group. A rank keeps only its own groups' names.
-    nodes = [everyone[first : first + node_size] for first in everyone[::node_size]]
-    for kind in (nodes, nodes, [everyone[place_in_node::node_size] for place_in_node in range(node_size)]):
+    def own_group(kind: list[list[int]]) -> str:
+        """Make all groups of a kind, as torch requires of every rank; return the name of this rank's own."""
         made = [(place.rank in ranks, group(ranks)) for ranks in kind]
-        names += [name for ours, name in made if ours]
-    return Groups(*names)
+        return next(name for ours, name in made if ours)
+
+    def consecutive(size: int) -> list[list[int]]:
+        return [everyone[first : first + size] for first in everyone[::size]]
+
+    everyone = list(range(place.world_size))
+    names = {"gather": group(everyone), "reduce": group(everyone)}
+    if node_size not in (0, place.world_size):
+        nodes = consecutive(node_size)
+        names |= {"node_gather": own_group(nodes), "node_reduce": own_group(nodes)}
+        names["across"] = own_group([everyone[local::node_size] for local in range(node_size)])
+    if context_size > 1:
+        names["context"] = own_group(consecutive(context_size))
+    return Groups(**names)
 
 
 def _prepare_environment(place: Launch) -> None:

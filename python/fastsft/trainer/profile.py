@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Limit for recorded spans: a few steps of a model with 100 layers. Above the limit, the oldest
 # spans are dropped, and the file says how many.
 _CAPACITY = 1_000_000
-_LANES = ("host", "compute", "gather", "reduce", "upload", "parameters", "gradients")
+_LANES = ("host", "compute", "gather", "exchange", "reduce", "upload", "parameters", "gradients")
 
 
 def profile_path(path: str, rank: int, world_size: int) -> Path:
