@@ -26,6 +26,7 @@ KINDS = (
     "--optim adamw_8bit",
     "offload",
     LORA,
+    "--context_parallel_size",
     "--model_max_length",
     "ranks",
 )
@@ -65,6 +66,7 @@ def as_flags(offer: str) -> list[str]:
         "llama-3.2-1b --device cpu --memory 12GiB",
         "llama-3.1-8b --gpu 4090 --bf16 --grad_dtype bfloat16 --optim adamw_8bit",
         "vicuna-7b --gpu 4090 --bf16 --optim adafactor", "vicuna-7b --memory 20GiB --device cuda --optim sgd",
+        "llama-3.1-8b --gpu H100 --bf16 --world_size 8 --fsdp full_shard --model_max_length 1000000",
         "llama-3.2-1b --gpu T4", "llama-3.2-1b --gpu T4 --fp16", "generic --gpu 4090 --model_max_length 1024",
     ],
 )  # fmt: skip
@@ -133,6 +135,20 @@ def test_shorter_rows_are_a_way_out(capsys: pytest.CaptureFixture[str]) -> None:
 
 # A small Mistral: parameters, gradients and moments take 8 MiB, a run with adapters 4.7 MiB.
 ENOUGH_FOR_ADAPTERS = 7 << 20
+
+
+def test_ranks_share_a_row_that_no_rank_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four of eight ranks; seven do not divide the 32 heads of Llama 3."""
+    words = ["--bf16", "--gpu", "H100", "--fsdp", "full_shard", "--model_max_length", "1000000"]
+    llama = ["--model", str(CONFIGS / "llama-3.1-8b.json"), *words, "--world_size"]
+    shared = [offer for offer, _ in offers(refusal([*llama, "8"], capsys)) if "context" in offer]
+    assert shared == ["--context_parallel_size 4"]
+    assert plan.main([*llama, "8", "--context_parallel_size", "2"]) == 1
+    assert "--context_parallel_size" not in capsys.readouterr().err.partition("what would fit")[2]
+    assert plan.main([*llama, "7"]) == 1
+    assert "--context_parallel_size" not in capsys.readouterr().err
+    assert plan.main([*llama, "8", "--context_parallel_size", "3"]) == 1
+    assert "expected a divisor of --world_size 8, got 3" in capsys.readouterr().err
 
 
 def test_training_offers_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,17 @@ def test_one_reduction_is_hidden_by_one_backward_pass_at_most() -> None:
     assert found.seconds["collectives"] == pytest.approx(0.35 * 1.5 * reduction / 65_536 + waits, rel=1e-3)
 
 
+@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("block", 3)])
+def test_context_ranks_exchange_queries_keys_values_and_attention(recompute: str, passes: int) -> None:
+    """In each pass 32 layers send 4 x 4,096 elements of 2 bytes a token, and read and write them."""
+    options = {"world_size": 8, "strategy": "full_shard"}
+    name = "exchange of context ranks"
+    assert name not in predict(plan(8192, recompute, **options), H200).seconds
+    found = predict(plan(8192, recompute, context_parallel_size=4, **options), H200).seconds[name]
+    sent = 32 * 4 * 4096 * 2 * passes
+    assert found == pytest.approx(sent * 3 / 4 / (450e9 * 0.82) + 2 * sent / (H200.bandwidth * 0.76))
+
+
 def test_windows_shorten_attention() -> None:
     config = {**json.loads(SEVEN), "sliding_window": 512, "model_type": "mistral"}
     narrow = predict(plan(8192, "none", config=json.dumps(config)), H200).seconds["attention"]

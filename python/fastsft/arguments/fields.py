@@ -86,6 +86,16 @@ class ArgumentFields(
         return launch().rank
 
     @property
+    def data_parallel_size(self) -> int:
+        """Number of groups of context_parallel_size ranks; each group computes its own conversations."""
+        return self.world_size // self.context_parallel_size
+
+    @property
+    def data_parallel_rank(self) -> int:
+        """Number of the group that this rank belongs to."""
+        return self.process_index // self.context_parallel_size
+
+    @property
     def local_process_index(self) -> int:
         """This process's local rank."""
         return launch().local_rank
@@ -160,7 +170,10 @@ class ArgumentFields(
 
     @property
     def train_batch_size(self) -> int:
-        """Conversations in a rank's micro-batch; split_batches divides the flag's value among the ranks."""
+        """Conversations in a rank's micro-batch; split_batches divides the flag's value among the ranks.
+
+        With --context_parallel_size, the micro-batch is that of a group of ranks.
+        """
         return self.per_device_train_batch_size // self._shares
 
     @property
@@ -170,7 +183,7 @@ class ArgumentFields(
 
     @property
     def _shares(self) -> int:
-        return self.world_size if self.split_batches else 1
+        return self.data_parallel_size if self.split_batches else 1
 
     @property
     def should_log(self) -> bool:

@@ -109,7 +109,7 @@ def _batch(args: TrainingArguments) -> dict[str, int]:
     return {
         "per_device": args.train_batch_size,
         "accumulation": args.gradient_accumulation_steps,
-        "world_size": args.world_size,
+        "world_size": args.data_parallel_size,
     }
 
 

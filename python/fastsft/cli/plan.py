@@ -62,6 +62,9 @@ def plan_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add_config(parser)
     parser.add_argument("--world_size", "--gpus", type=int, default=1, help="ranks that train together")
+    parser.add_argument(
+        "--context_parallel_size", type=int, default=1, help="ranks that share the tokens of a micro-batch"
+    )
     parser.add_argument("--local_world_size", type=int, help="ranks of one machine; default: all")
     parser.add_argument(
         "--gpu",
@@ -158,7 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         _print_plan(plan, room, args)
         if longest:
+            shared = args.context_parallel_size
             ranks = f" a rank, on {setting.world_size} ranks" if setting.world_size > 1 else ""
+            ranks = f" on {shared} of {setting.world_size} ranks together" if shared > 1 else ranks
             print(
                 f"\nthe longest row that fits: {longest.work.max_seqlen:,} tokens{ranks} "
                 f"(recompute {longest.how_computed})"
@@ -204,11 +209,12 @@ def plan_of_full_rows(
 
     methods: other training methods that the error may offer.
     """
+    ranks, longest = args.context_parallel_size, args.model_max_length
     return choose_plan(
         setting,
         _request(args, setting),
-        lambda budget: BatchShape.full(
-            max(budget, args.model_max_length), args.model_max_length, args.micro_batches
+        lambda budget: BatchShape.full(max(budget * ranks, longest), longest, args.micro_batches).shared_by(
+            ranks
         ),
         room,
         methods,
@@ -217,7 +223,7 @@ def plan_of_full_rows(
 
 def _request(args: argparse.Namespace, setting: EngineSettings) -> PlanRequest:
     return PlanRequest(
-        args.recompute, args.micro_batch_tokens, args.model_max_length,
+        args.recompute, args.micro_batch_tokens, -(-args.model_max_length // args.context_parallel_size),
         USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
         tile_tokens=args.tile_tokens, offload_inputs=args.offload_inputs,
     )  # fmt: skip
@@ -233,9 +239,15 @@ def _taken(value: object) -> dict[str, Any]:
 def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
     """Open the model, and return it with the settings that its memory depends on."""
     args.local_world_size = args.world_size if args.local_world_size is None else args.local_world_size
-    for name in ("world_size", "local_world_size", "model_max_length", "micro_batches"):
+    sizes = ("world_size", "local_world_size", "model_max_length", "micro_batches", "context_parallel_size")
+    for name in sizes:
         if getattr(args, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(args, name)}")
+    if args.world_size % args.context_parallel_size:
+        raise ValueError(
+            f"--context_parallel_size: expected a divisor of --world_size {args.world_size}, got "
+            f"{args.context_parallel_size}"
+        )
     gpu = _gpu(args)
     model = _model(args)
     if stretched := model.extend_context(args.model_max_length):

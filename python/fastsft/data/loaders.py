@@ -33,7 +33,7 @@ class RankBatches(Sampler[list[int]]):
     def __init__(
         self, args: TrainingArguments, batch_size: int, drop_last: bool, num_rows: int, order: Order
     ) -> None:
-        self._place = (args.process_index, args.world_size)
+        self._place = (args.data_parallel_rank, args.data_parallel_size)
         self._batch_size, self._drop_last, self._order = batch_size, drop_last, order
         self._num_rows, self._epoch = num_rows, 0
 

@@ -37,10 +37,11 @@ def _plan_of(
 
     Only the recompute policy with the fewest bytes is tried.
     """
-    work = BatchShape.full(length, length, micro_batches)
+    ranks = setting.state.context_parallel_size
+    work = BatchShape.full(length, length, micro_batches).shared_by(ranks)
     for variant in request.variants(setting):
         for policy in request.policies(offload_inputs=variant.state.offload_inputs)[-1:]:
-            plan = plan_memory(request.reduced(variant, work), policy, length, work)
+            plan = plan_memory(request.reduced(variant, work), policy, work.tokens, work)
             if memory.holds(plan):
                 return plan
     return None

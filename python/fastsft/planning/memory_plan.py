@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class BatchShape:
     """Upper bounds for a rank's batches.
 
-    tokens, labels: in a micro-batch. max_seqlen: tokens of the longest conversation. step_*: in a step.
-    micro_batches: micro-batches of a step.
+    tokens, labels: in a micro-batch. max_seqlen: tokens of the longest conversation, which ranks may share.
+    step_*: in a step. micro_batches: micro-batches of a step.
     """
 
     tokens: int = 0
@@ -38,6 +38,19 @@ class BatchShape:
             "micro_batch": (self.tokens, self.labels, self.max_seqlen),
             "step": (self.step_tokens, self.step_labels, self.micro_batches),
         }
+
+    def shared_by(self, ranks: int) -> BatchShape:
+        """Return the bounds for each of `ranks` ranks that share the tokens of these micro-batches.
+
+        All labels of a micro-batch may be among the tokens of a single rank.
+        """
+        if ranks == 1:
+            return self
+        tokens, step_tokens = -(-self.tokens // ranks), -(-self.step_tokens // ranks) + self.micro_batches
+        return replace(
+            self, tokens=tokens, labels=min(tokens, self.labels), step_tokens=step_tokens,
+            step_labels=min(step_tokens, self.step_labels),
+        )  # fmt: skip
 
     @classmethod
     def full(cls, tokens: int, max_seqlen: int, micro_batches: int = 1) -> BatchShape:

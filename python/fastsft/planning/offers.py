@@ -80,6 +80,7 @@ class Refused:
             name = state.strategy if self.smallest.setting.world_size > 1 else "full_shard"
             yield fsdp_flag(name, True), self._planned(offload=True)
         yield from self._other_methods(methods)
+        yield from self._shared_context()
         yield from self._shorter_rows(self.smallest)
         yield from self._more_ranks()
 
@@ -178,16 +179,36 @@ class Refused:
         if lightest and not self.memory.holds(lightest[1]):
             yield from self._shorter_rows(lightest[1], f"{lightest[0]} ")
 
+    def _shared_context(self) -> _Offers:
+        """Yield the fewest ranks that fit if they share the tokens of a micro-batch."""
+        setting, plan = self.smallest.setting, self.smallest
+        if setting.generic is not None or setting.state.context_parallel_size > 1:
+            return
+        for ranks in range(2, setting.world_size + 1):
+            work = self.shape_of(plan.token_budget).shared_by(ranks)
+            try:
+                shared = setting.with_state(context_parallel_size=ranks)
+                changed = self._first_fitting(shared, plan.recompute, work.tokens, work)
+            except ValueError:  # the model's heads cannot be divided so
+                continue
+            if setting.world_size % ranks == 0 and self.memory.holds(changed):
+                yield f"--context_parallel_size {ranks}, whose ranks share each row", changed
+                return
+
     def _shorter_rows(self, plan: MemoryPlan, flags: str = "") -> _Offers:
         """Yield the longest rows, of those halved again and again, that make `plan` fit."""
         length, is_given = self.request.max_seqlen // 2, self.request.token_budget is not None
+        ranks = plan.setting.state.context_parallel_size
         while length >= _LEAST_ROW:
             step = max(plan.work.step_tokens, length)
-            work = BatchShape(length, length, length, step, step, 2 * -(-step // length))
+            work = BatchShape(length, length, length * ranks, step, step, 2 * -(-step // length))
             changed = self._first_fitting(plan.setting, plan.recompute, length, work)
             if self.memory.holds(changed):
                 budget = f" --micro_batch_tokens {length}" if is_given else ""
-                yield f"{flags}--model_max_length {length}{budget}, which cuts longer conversations", changed
+                yield (
+                    f"{flags}--model_max_length {length * ranks}{budget}, which cuts longer conversations",
+                    changed,
+                )
                 return
             length //= 2
 

@@ -166,10 +166,12 @@ def plan_run_memory(
     summary = packing_summary(args, rows, max(args.token_budget, 1), cost)
     largest = longest_rows(args, rows)
 
+    ranks = args.context_parallel_size
+
     def shape_of(budget: int) -> BatchShape:
         packed = packing_summary(args, rows, budget, cost)
         step_tokens = max(packed.rank_step_tokens, largest.step_tokens)
-        tokens = max(min(max(budget, largest.tokens), step_tokens), packed.micro_batch_tokens)
+        tokens = max(min(max(budget * ranks, largest.tokens), step_tokens), packed.micro_batch_tokens)
         grown = tokens / max(packed.micro_batch_tokens, 1)
         labels = max(int(packed.micro_batch_labels * grown), largest.labels)
         return BatchShape(
@@ -179,14 +181,14 @@ def plan_run_memory(
             step_tokens,
             min(step_tokens, max(packed.rank_step_labels, labels)),
             -(-packed.micro_batches // max(packed.steps, 1)),
-        )
+        ).shared_by(ranks)
 
     is_final = previous.sync_each_batch is not None
     request = PlanRequest(
         previous.recompute,
         previous.token_budget,
-        largest.tokens,
-        max(summary.rank_step_tokens, largest.tokens),
+        -(-largest.tokens // ranks),
+        -(-max(summary.rank_step_tokens, largest.tokens) // ranks),
         previous.sync_each_batch if is_final else args.sync_each_batch,
         is_final,
         tiles,

@@ -20,10 +20,10 @@ BatchShapeOf = Callable[[int], BatchShape]
 class PlanRequest:
     """Inputs of the planner, which chooses every value that the user left open ("auto" or None).
 
-    max_seqlen: tokens of the longest conversation, which is never split between micro-batches. step_tokens: a
-    rank's tokens in a step. sync_each_batch: True to reduce gradients in every micro-batch. is_final: True if
-    an earlier plan chose sync_each_batch; the choice is then kept even if a step has only one micro-batch.
-    tile_tokens, offload_inputs: as the flags.
+    max_seqlen: a rank's tokens of the longest conversation, which is never split between micro-batches.
+    step_tokens: a rank's tokens in a step. sync_each_batch: True to reduce gradients in every micro-batch.
+    is_final: True if an earlier plan chose sync_each_batch; the choice is then kept even if a step has only
+    one micro-batch. tile_tokens, offload_inputs: as the flags.
     """
 
     recompute: str = "auto"

@@ -45,15 +45,17 @@ class RunPlan:
                 "from, and filters of the script"
             )
         batch, accumulation = args.train_batch_size, args.gradient_accumulation_steps
-        micro_batches = _C.micro_batch_count(num_rows, batch, args.world_size, args.dataloader_drop_last)
+        micro_batches = _C.micro_batch_count(
+            num_rows, batch, args.data_parallel_size, args.dataloader_drop_last
+        )
         if micro_batches == 0:
             raise ValueError(
-                f"{num_rows} rows make no full batch of {batch} rows on {args.world_size} ranks; "
+                f"{num_rows} rows make no full batch of {batch} rows on {args.data_parallel_size} ranks; "
                 "leave out --dataloader_drop_last or lower --per_device_train_batch_size"
             )
         steps = math.ceil(micro_batches / accumulation)
         if args.max_steps > 0:
-            samples = args.max_steps * batch * accumulation * args.world_size
+            samples = args.max_steps * batch * accumulation * args.data_parallel_size
             return cls(micro_batches, steps, args.max_steps, math.ceil(args.max_steps / steps), samples)
         max_steps = math.ceil(args.num_train_epochs * steps)
         return cls(
@@ -70,8 +72,8 @@ def step_source(
 ) -> _C.StepSource:
     """Return the step source, which divides the rows of a step among ranks and micro-batches.
 
-    token_budget: the most tokens of a micro-batch. cost: linear and quadratic compute cost per conversation
-    token, by which the ranks' work is balanced.
+    token_budget: the most tokens of a rank's micro-batch. cost: linear and quadratic compute cost per
+    conversation token, by which the ranks' work is balanced.
     """
     return _C.StepSource(
         rows.lengths,
@@ -99,20 +101,21 @@ def single_step(
     source = _C.StepSource(
         native.lengths(),
         native.target_counts(),
-        batch_size=len(native) // (micro_batches * args.world_size),
+        batch_size=len(native) // (micro_batches * args.data_parallel_size),
         accumulation=micro_batches,
         label_counts=native.label_counts(),
         **_cut_by(args, token_budget, cost),
     )
-    return source.plan(np.arange(len(native), dtype=np.int64), 0, args.process_index)
+    return source.plan(np.arange(len(native), dtype=np.int64), 0, args.data_parallel_rank)
 
 
 def _cut_by(args: TrainingArguments, token_budget: int, cost: tuple[float, ...]) -> dict[str, Any]:
+    """Return the rules of the division. Ranks that share a context are one rank to `_C.StepSource`."""
     return {
-        "world_size": args.world_size,
+        "world_size": args.data_parallel_size,
         "loss_norm": args.loss_norm,
         "average_tokens_across_devices": bool(args.average_tokens_across_devices),
-        "micro_batch_tokens": token_budget,
+        "micro_batch_tokens": token_budget * args.context_parallel_size,
         "cost": cost,
     }
 
@@ -157,7 +160,7 @@ class EpochGroups:
         self.args, self.source, self._rows = args, source, rows
         self._epoch = epoch
         self._micro_batches = _C.micro_batch_count(
-            len(rows), args.train_batch_size, args.world_size, args.dataloader_drop_last
+            len(rows), args.train_batch_size, args.data_parallel_size, args.dataloader_drop_last
         )
 
     @cached_property
@@ -169,8 +172,8 @@ class EpochGroups:
         """Return the row numbers of `step` as transformers divides them: [rank][micro-batch][row]."""
         args = self.args
         return _C.reference_group(
-            self.order, step, args.gradient_accumulation_steps, args.train_batch_size, args.world_size,
-            args.dataloader_drop_last,
+            self.order, step, args.gradient_accumulation_steps, args.train_batch_size,
+            args.data_parallel_size, args.dataloader_drop_last,
         )  # fmt: skip
 
     def input_tokens(self, step: int) -> int:
@@ -191,4 +194,4 @@ class EpochGroups:
     def plan(self, step: int) -> _C.GroupPlan:
         """Plan this rank's padding-free micro-batches of `step`, and their loss weights."""
         assert self.source is not None
-        return self.source.plan(self.order, step, self.args.process_index)
+        return self.source.plan(self.order, step, self.args.data_parallel_rank)

@@ -164,6 +164,7 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
     link = (gpu.link or PCIE_LINK) * rates.link * ranks / (ranks - 1)
     tokens, step_tokens = plan.work.tokens, max(plan.work.step_tokens, plan.work.tokens)
     state, strategy = plan.setting.state, plan.setting.state.strategy
+    exchange = _exchange_seconds(plan, model, gpu, rates)
     # Gradients are reduced in float32; an all-reduce moves twice a reduce-scatter's bytes.
     reduced = 4 * model.trained * (2 if strategy == "no_shard" else 1)
     # no_shard keeps whole gradients; if they are float32, they are reduced only once per step.
@@ -179,7 +180,22 @@ def _collectives(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates, comput
     waits = max(0.0, seconds - compute)
     if not every_batch:  # the reduction overlaps only with the last backward pass
         waits = max(waits, (reduced / link - _BACKWARD * compute * tokens) / step_tokens)
-    return {"collectives": rates.contention * min(seconds, compute) + waits}
+    return {"collectives": rates.contention * min(seconds, compute) + waits, **exchange}
+
+
+def _exchange_seconds(plan: MemoryPlan, model: _Model, gpu: Gpu, rates: Rates) -> dict[str, float]:
+    """Return the seconds per token in which context ranks exchange tokens for heads.
+
+    Attention waits for queries, keys and values, and the output projection for attention, in every forward
+    pass and in backward. The parts are laid out before or after they are sent: each is read and written.
+    """
+    ranks = plan.setting.state.context_parallel_size
+    if ranks == 1:
+        return {}
+    passes = 2 + model.recomputed(plan.recompute).attention
+    sent = 2.0 * model.layers * passes * model.exchanged_width(ranks)
+    link = (gpu.link or PCIE_LINK) * rates.link * ranks / (ranks - 1)
+    return {"exchange of context ranks": sent / link + 2 * sent / (gpu.bandwidth * rates.elementwise)}
 
 
 class _Recomputed(NamedTuple):
@@ -218,6 +234,9 @@ class _Model:
         # The forward pass is 1 of the 3.5 parts that conversation_cost counts.
         self.attention = quadratic / 3.5 * (min(length, window) if window else length)
         self.layers: int = config["num_hidden_layers"]
+        heads: int = config["num_attention_heads"]
+        self.heads = (heads, config.get("num_key_value_heads") or heads)
+        self.head_size: int = config.get("head_dim") or config["hidden_size"] // heads
         tokens = max(plan.work.tokens, 1)
         self.tiles = math.ceil(tokens / (self.state.tile_tokens or tokens))
         self.vocabulary: int = config["vocab_size"]
@@ -225,6 +244,12 @@ class _Model:
         in_16_bits = self.state.num_layers_at_start_in_bf16 + self.state.num_layers_at_end_in_bf16
         # layers whose output and input gradient are products of 8 bits
         self.fp8_layers = 0 if self.state.fp8 == "none" else self.layers - in_16_bits
+
+    def exchanged_width(self, ranks: int) -> int:
+        """Return the elements that a token sends in a forward pass: its heads and what attention makes."""
+        heads, keys = self.heads
+        shared = max(keys, ranks)  # a key head of several ranks is sent to each of them
+        return (2 * heads + 2 * shared) * self.head_size
 
     @property
     def kernels(self) -> int:

@@ -126,7 +126,7 @@ def write_loss_files(
 
 def run_facts(args: TrainingArguments, model: str) -> dict[str, str]:
     """Return the settings that help to interpret the curves: texts by name."""
-    sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
+    sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.data_parallel_size)
     rate = f"{args.learning_rate:g}, {args.lr_scheduler_type}"
     about = {
         "learning rate": rate,

@@ -35,6 +35,8 @@ def how_held(setting: EngineSettings) -> str:
     if setting.world_size > 1:
         nodes = f" in nodes of {setting.node_size}" if setting.node_size else ""
         facts.append(f"{state.strategy}{nodes}")
+    if state.context_parallel_size > 1:
+        facts.append(f"each row on {state.context_parallel_size} ranks")
     narrow = state.compute_dtype != "float32"
     facts.append(f"{state.compute_dtype} over fp32 weights" if narrow else "float32")
     if state.fp8 != "none":

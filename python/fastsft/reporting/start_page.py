@@ -109,17 +109,19 @@ def compute_line(trainer: ReportedRun) -> str:
 def batch_line(trainer: ReportedRun) -> str:
     """Return conversations per step and the token budget per micro-batch."""
     args = trainer.args
-    sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.world_size)
+    sizes = (args.train_batch_size, args.gradient_accumulation_steps, args.data_parallel_size)
+    shared = args.context_parallel_size
+    of_ranks = f" on each of the {shared} ranks that share it" if shared > 1 else ""
     return (
         f"{' x '.join(map(str, sizes))} = {sizes[0] * sizes[1] * sizes[2]} conversations a step, up to "
-        f"{trainer.planner.token_budget:,} tokens a micro-batch"
+        f"{trainer.planner.token_budget:,} tokens a micro-batch{of_ranks}"
     )
 
 
 def batch_warning(trainer: ReportedRun) -> Iterator[str]:
     """Yield a warning if a step takes more conversations than the training data has."""
     args, there = trainer.args, len(trainer.train_rows)
-    needed = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    needed = args.train_batch_size * args.gradient_accumulation_steps * args.data_parallel_size
     if needed > there:
         yield f"a step takes {needed:,} conversations, and {there:,} are there: each step is a whole epoch"
 
@@ -164,7 +166,7 @@ def packing_line(trainer: ReportedRun) -> str:
             f"rows are packed as they are read, into micro-batches of {trainer.planner.token_budget:,} tokens"
         )
     padded = packed.conversations * rows.padded_length
-    ranks = trainer.args.world_size
+    ranks = trainer.args.data_parallel_size
     size = packed.tokens / max(packed.micro_batches * ranks, 1)
     batches = packed.micro_batches / max(packed.steps, 1)
     return (

@@ -243,7 +243,7 @@ class NativeEpoch:
 
         The loader is one batch ahead of the step.
         """
-        rank, groups = self._args.process_index, self.groups
+        rank, groups = self._args.data_parallel_rank, self.groups
         batches = groups.reference(step)[rank]
         if self._taken == step - 1:
             batches = batches[1:]

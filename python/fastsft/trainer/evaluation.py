@@ -33,7 +33,7 @@ def evaluation_loss(
     batch_done: called after each batch of this rank with (finished batches, all batches). find_packed: True
     if packed sequences of a row, each with restarting position_ids, must not attend to each other.
     """
-    batch, world, rank = args.eval_batch_size, args.world_size, args.process_index
+    batch, world, rank = args.eval_batch_size, args.data_parallel_size, args.data_parallel_rank
     order, drop_last = np.arange(len(rows), dtype=np.int64), args.dataloader_drop_last
     ranks = [_C.rank_micro_batches(order, batch, other, world, drop_last) for other in range(world)]
     if not ranks[rank]:
@@ -51,6 +51,8 @@ def evaluation_loss(
         mine.append(total / divisor if divisor else 0.0)
         batch_done(step + 1, len(ranks[rank]))
     losses = np.asarray(launcher.gather_objects(mine), dtype=np.float64)
+    # ranks that share a context have the losses of their own tokens
+    losses = losses.reshape(world, args.context_parallel_size, -1).sum(1)
     without = [[not _divisor(rows, list(of_ranks), other, args) for of_ranks in zip(*ranks, strict=True)]
                for other in range(world)]  # fmt: skip
     _name_rows(rows, ranks, without, losses)
@@ -70,12 +72,12 @@ def exact_loss(
     The result depends neither on the batch size nor on the rank count. NaN if there is no target.
     batch_done, find_packed: as in `evaluation_loss`.
     """
-    batch, world = args.eval_batch_size, args.world_size
+    batch, world = args.eval_batch_size, args.data_parallel_size
     count = rows.num_samples
     steps = _C.micro_batch_count(count, batch, world)
     total, bad = 0.0, []
     for step in range(steps):
-        begin = (step * world + args.process_index) * batch
+        begin = (step * world + args.data_parallel_rank) * batch
         mine = np.arange(begin, min(begin + batch, count), dtype=np.int64)
         loss = _token_losses(engine, rows, mine, args, find_packed)
         bad += [] if math.isfinite(loss) else mine.tolist()
@@ -101,7 +103,7 @@ def no_loss(
 
     Takes the same arguments as `evaluation_loss`.
     """
-    steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size)
+    steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.data_parallel_size)
     for step in range(steps):
         batch_done(step + 1, steps)
 

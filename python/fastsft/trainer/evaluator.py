@@ -30,7 +30,7 @@ from fastsft.trainer.prediction import (
     writable,
 )
 from fastsft.trainer.row_notices import finds_packed
-from fastsft.trainer.rows import EvaluationRows, RowReader, StoredRows, read_evaluation
+from fastsft.trainer.rows import EvaluationRows, RowReader, StoredRows, check_context, read_evaluation
 
 if TYPE_CHECKING:
     from fastsft.reporting.progress import Progress
@@ -166,6 +166,7 @@ class Evaluator:
         self.evaluated_rows = rows  # callbacks get a view of these rows as eval_dataloader
         if not all(launcher.gather_objects(rows.is_current())):
             rows = self._rows_of(rows.source)
+        check_context(args, rows)
         if not rows.is_read:
             setup.model.set_mode(training=False)
             draw_loader_seed()
@@ -205,7 +206,7 @@ class Evaluator:
             predicted = None if predictor is None else predictor.result()
         own = {**self._preparation(prefix), **self._own_metrics(predicted, prefix)}
         runtime = time.monotonic() - started
-        steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size)
+        steps = _C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.data_parallel_size)
         rates = {
             f"{prefix}_runtime": round(runtime, 4),
             f"{prefix}_samples_per_second": round(rows.num_samples / max(runtime, 1e-9), 3),
@@ -222,6 +223,11 @@ class Evaluator:
 
     def _predictor(self, rows: TokenRows, find_packed: bool) -> Predictor:
         setup, args = self._setup, self._setup.args
+        if args.context_parallel_size > 1:
+            raise ValueError(
+                f"--context_parallel_size {args.context_parallel_size}: no rank has the logits of whole "
+                "rows, which compute_metrics and predict need; leave them out, or evaluate without it"
+            )
         hook, module = setup.preprocess_logits, getattr(setup.model, "module", None)
         if hook is None:
             check_predictions(rows, setup.engine.vocab_size)
@@ -253,5 +259,9 @@ def _batches_of_rank(args: TrainingArguments, num_rows: int) -> list[npt.NDArray
     """Return the row numbers of each batch that this rank reads in an evaluation."""
     order = np.arange(num_rows, dtype=np.int64)
     return _C.rank_micro_batches(
-        order, args.eval_batch_size, args.process_index, args.world_size, args.dataloader_drop_last
+        order,
+        args.eval_batch_size,
+        args.data_parallel_rank,
+        args.data_parallel_size,
+        args.dataloader_drop_last,
     )

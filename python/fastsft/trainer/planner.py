@@ -18,6 +18,7 @@ from fastsft.ranks.comparison import compare
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 from fastsft.trainer.agreed_inputs import agree_on_rows
+from fastsft.trainer.rows import check_context
 
 if TYPE_CHECKING:
     from fastsft import _C
@@ -56,6 +57,7 @@ class Planner:
         if self._setup.train_dataset is None:
             return
         self.rows = self._reader.rows_of(self._setup.train_dataset)
+        check_context(args, self.rows)
         self.compare_rows()
         self.plan = RunPlan.of(args, len(self.rows))
         host = None if args.device.type == "cpu" else rank_memory("cpu")
@@ -85,6 +87,7 @@ class Planner:
     def read_by_item(self) -> TokenRows:
         """Switch to rows that are read from the data set item by item, and return them."""
         self.rows = self.rows.as_items()
+        check_context(self._setup.args, self.rows)
         return self.rows
 
     def compare_rows(self) -> None:
@@ -134,7 +137,11 @@ class Planner:
         if setup.model.attention_kernel == "cudnn":
             compile_attention(setup.engine, self.packing().attention_shapes)
         if setup.args.tune_gemm:
-            tell(tune_gemms(setup.model, setup.engine, setup.args.device, work))
+            tell(
+                tune_gemms(
+                    setup.model, setup.engine, setup.args.device, work, setup.args.context_parallel_size
+                )
+            )
 
     @property
     def sync_each_batch(self) -> bool:

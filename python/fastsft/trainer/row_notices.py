@@ -30,7 +30,7 @@ def finds_packed(model: CausalLM, args: TrainingArguments, *, training: bool) ->
 def tell_differences(args: TrainingArguments) -> None:
     """Print a message for each given argument with which transformers 4.57 computes other losses."""
     steps = args.gradient_accumulation_steps
-    ranks = args.world_size if args.average_tokens_across_devices else 1
+    ranks = args.data_parallel_size if args.average_tokens_across_devices else 1
     if args.label_smoothing_factor and steps * ranks > 1:
         of_ranks = f" on each of {ranks} ranks" if ranks > 1 else ""
         tell(

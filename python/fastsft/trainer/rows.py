@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
     from fastsft import _C
+    from fastsft.arguments import TrainingArguments
     from fastsft.trainer.setup import Setup
 
 
@@ -187,6 +188,16 @@ def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> Evalu
     model.check_rows(native, numbers, training=False)
     own = [ranks[args.process_index] for ranks in batches]
     return EvaluationRows(native, rows, min(len(reader.dataset), len(native)), own)
+
+
+def check_context(args: TrainingArguments, rows: TokenRows) -> None:
+    """Raise ValueError if ranks share a context and `rows` are read from a script's data set."""
+    if args.context_parallel_size > 1 and rows.is_read:
+        raise ValueError(
+            f"--context_parallel_size {args.context_parallel_size}: expected one of fastsft's own data sets, "
+            f"whose rows every rank knows, got {type(rows.source).__name__}; give --data_path or a "
+            "SupervisedDataset, or leave it out"
+        )
 
 
 def gather_batches(read: Callable[[], list[ReadBatch]]) -> list[list[ReadBatch]]:

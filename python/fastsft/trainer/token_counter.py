@@ -57,7 +57,7 @@ def rate_of_run(
     lengths = rows.item_lengths()
     tokens = float(lengths.sum()) * args.num_train_epochs
     if args.max_steps > 0:
-        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        batch = args.train_batch_size * args.gradient_accumulation_steps * args.data_parallel_size
         tokens = float(lengths.mean()) * batch * plan.max_steps
     return {"train_tokens_per_second": round(tokens / max(seconds, 1e-9), 3)}
 

@@ -132,7 +132,9 @@ class Trainer(TrainerSurface):
         use_device(str(args.device), args.tf32, args.full_determinism)
         use_log_level(args)
         with deadline(args, "init"):
-            self._groups = launcher.join(args.ddp_timeout, str(args.device), args.node_size)
+            self._groups = launcher.join(
+                args.ddp_timeout, str(args.device), args.node_size, args.context_parallel_size
+            )
         setup.launched_by = starts_of_job()
         prepare_output_directory(setup.model.source_directory, args.output_dir or ".")
 

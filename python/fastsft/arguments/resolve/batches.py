@@ -16,7 +16,7 @@ from fastsft.runtime.messages import warn_once
 
 _AT_LEAST_ONE = (
     "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps",
-    "model_max_length", "micro_batch_tokens",
+    "model_max_length", "micro_batch_tokens", "context_parallel_size",
 )  # fmt: skip
 
 
@@ -26,6 +26,14 @@ def resolve_batches(args: ArgumentFields) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name}: expected at least 1, got {value}")
+    size, ranks = args.context_parallel_size, launch().world_size
+    if ranks % size:
+        raise ValueError(
+            f"--context_parallel_size: expected a divisor of the {ranks} rank{'s' * (ranks > 1)}, "
+            f"got {size}; "
+            f"start a multiple of {size} ranks (FASTSFT_NUM_PROCESSES={size}, or torchrun --nproc_per_node "
+            f"{size}), or leave it out"
+        )
     if args.loss_norm == "global_labels" and args.label_smoothing_factor:
         raise ValueError(
             "--loss_norm global_labels: transformers' label smoothing counts labels after the shift; leave "

@@ -90,7 +90,7 @@ def _check_precision(config: dict[str, Any], args: ArgumentFields) -> None:
 
 def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str | None]:
     batch = args.per_device_train_batch_size
-    total = args.world_size * batch * args.gradient_accumulation_steps
+    total = args.data_parallel_size * batch * args.gradient_accumulation_steps
     yield _differs(config, "train_micro_batch_size_per_gpu", batch, "per_device_train_batch_size")
     yield _differs(config, "gradient_accumulation_steps", args.gradient_accumulation_steps)
     yield _differs(config, "train_batch_size", total, "ranks * micro-batch * accumulation")

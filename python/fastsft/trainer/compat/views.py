@@ -146,7 +146,7 @@ class EvaluationLoaderView(ReadOnly):
         """Return this rank's batch count."""
         rows, args = self._run.evaluator.evaluated_rows, self._run.setup.args
         assert rows is not None  # there is a view during an evaluation
-        return int(_C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.world_size))
+        return int(_C.micro_batch_count(rows.num_samples, args.eval_batch_size, args.data_parallel_size))
 
     def __iter__(self) -> NoReturn:
         raise ValueError(f"eval_dataloader cannot be read by a callback; {self._INSTEAD}")
@@ -174,7 +174,7 @@ class LoaderView(ReadOnly):
     @property
     def total_batch_size(self) -> int:
         """Row count per micro-batch, over all ranks."""
-        return int(self._run.setup.args.train_batch_size * self._run.setup.args.world_size)
+        return int(self._run.setup.args.train_batch_size * self._run.setup.args.data_parallel_size)
 
     def __len__(self) -> int:
         """Return this rank's micro-batch count per epoch."""
