@@ -42,7 +42,7 @@ BROUGHT = {
     "--max_seq_length": "write --model_max_length", "--use_gradient_checkpointing": "--recompute",
     "--r": LORA, "--random_state": "write --seed", "--epochs": "write --num_train_epochs",
     "--grad_accum": "write --gradient_accumulation_steps", "--use_dora": LORA,
-    "--gpus": "CUDA_VISIBLE_DEVICES",
+    "--gpus": "CUDA_VISIBLE_DEVICES", "--sequence_parallel_size": "write --context_parallel_size",
     "--num_gpus": "FASTSFT_NUM_PROCESSES", "--warmup": "write --warmup_ratio or --warmup_steps",
     "--conv_template": "write --template", "--resume": "a run resumes by itself",
 }  # fmt: skip

@@ -63,6 +63,12 @@ torchrun --nnodes=2 --nproc_per_node=4 --master_port=20001 fastchat/train/train_
 """
 
 
+SHARED = """
+base_model: Qwen/Qwen2.5-0.5B
+datasets: [{path: chats.jsonl, type: chat_template}]
+"""
+
+
 def imported(path: Path, text: str, **options: Any) -> tuple[Draft, int | None]:
     path.write_text(text)
     source = read_source(path, **options)
@@ -259,3 +265,16 @@ def test_train_and_doctor_say_to_import(
     Path("own.yaml").write_text("learning_rat: 1e-4\nseed: 1\n")
     with pytest.raises(ValueError, match=r"own\.yaml: unknown key 'learning_rat'"):
         DataclassParser(CLASSES).parse_args_into_dataclasses(["--config", "own.yaml"])
+
+
+@pytest.mark.parametrize("key", ["sequence_parallel_degree", "context_parallel_size"])
+def test_ranks_that_share_rows_in_axolotl(key: str, tmp_path: Path) -> None:
+    draft, _ = imported(tmp_path / "shared.yaml", f"{SHARED}{key}: 2\n")
+    assert draft.values["context_parallel_size"] == 2
+    assert [row.fate for row in draft.rows if row.key == key] == [Fate.CARRIED]
+
+
+def test_ranks_that_share_rows_in_swift(tmp_path: Path) -> None:
+    text = SWIFT.replace("--max_length 2048", "--max_length 2048 --sequence_parallel_size 2")
+    draft, _ = imported(tmp_path / "shared.sh", text)
+    assert draft.values["context_parallel_size"] == 2

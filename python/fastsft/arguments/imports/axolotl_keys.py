@@ -23,7 +23,8 @@ RENAMED = {
     "dataloader_drop_last": "dataloader_drop_last",
     "include_tokens_per_second": "include_tokens_per_second", "wandb_name": "run_name",
     "mlflow_run_name": "run_name", "hub_revision": "hub_revision",
-    "hub_strategy": "hub_strategy",
+    "hub_strategy": "hub_strategy", "context_parallel_size": "context_parallel_size",
+    "sequence_parallel_degree": "context_parallel_size",
 }  # fmt: skip
 IDLE = named({
     shared.CACHE: "dataset_prepared_path dataset_processes dataset_num_proc dataset_keep_in_memory "
@@ -103,7 +104,7 @@ LOST = named({
     "write the text to chat_template.jinja in the model directory": "chat_template_jinja",
     "a template is not told more": "chat_template_kwargs",
     "add it to each record as system": "default_system_message",
-    "ranks share conversations": "sequence_parallel_degree context_parallel_size tensor_parallel_size",
+    "ranks share the tokens of a row, not its weights: context_parallel_size": "tensor_parallel_size",
     "every record is read": "dataset_exact_deduplication dataset_shard_num dataset_shard_idx min_sample_len",
     "tokens are trained as they are": "fix_untrained_tokens",
 })  # fmt: skip

@@ -10,7 +10,8 @@ from fastsft.arguments.imports.framework import Framework, named
 from fastsft.arguments.imports.templates import written
 
 _RENAMED = {"max_epochs": "num_train_epochs", "early_stop_interval": "early_stopping_patience",
-            "hub_token": "hub_token", "max_shard_size": "max_shard_size"}  # fmt: skip
+            "hub_token": "hub_token", "max_shard_size": "max_shard_size",
+            "sequence_parallel_size": "context_parallel_size"}  # fmt: skip
 _IDLE = named({
     shared.CACHE: "dataset_num_proc load_from_cache_file download_mode lazy_tokenize packing_num_proc "
     "cached_dataset cached_val_dataset",
@@ -195,7 +196,6 @@ def _others(draft: Draft) -> None:
             draft.carry(key, {"fsdp": strategy} if strategy else {}, "its sharding")
     shared.deepspeed(draft)
     shared.fsdp(draft)
-    draft.expect("sequence_parallel_size", (1,), "each rank has whole conversations")
 
 
 def _defaults(draft: Draft) -> None:
@@ -230,6 +230,6 @@ SWIFT = Framework(
     f"{_LORA} {' '.join(_KINDS)} model model_id_or_path adapters quant_bits quant_method "
     "bnb_4bit_quant_type bnb_4bit_use_double_quant dataset val_dataset split_dataset_ratio template "
     "loss_scale use_chat_template max_length truncation_strategy dataset_shuffle train_dataloader_shuffle "
-    "torch_dtype sequence_parallel_size",
+    "torch_dtype",
     (_model, _method, _data, _labels, _lengths, _others), _defaults,
 )  # fmt: skip

@@ -92,6 +92,9 @@ _WRITE = {
     "device device_map gpu gpus gpu_id gpu_ids n_gpu cuda use_cuda accelerator cuda_visible_devices",
     "FASTSFT_NUM_PROCESSES in the environment, or torchrun --nproc_per_node, for the number of ranks":
     "num_gpus num_processes nproc_per_node world_size num_machines nnodes num_nodes n_gpus",
+    "--context_parallel_size":
+    "sequence_parallel_size sequence_parallel_degree cp_size sp_size ulysses_size ulysses_degree "
+    "ulysses_sequence_parallel_size cp_degree",
     "--neftune_noise_alpha": "neftune_alpha neft_alpha neftune",
     "--hub_model_id": "hub_repo_id repo_id",
     "--dataloader_num_workers": "num_workers",
