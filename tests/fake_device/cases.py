@@ -35,3 +35,12 @@ STRATEGIES: Cases = {
     for strategy, within_nodes in _C.strategies().items()
     for name in ("plain", "bfloat16", "offload", "long rows")
 }  # fmt: skip
+# Ranks that share the tokens of a micro-batch, with the options that change a step's buffers and copies.
+CONTEXT: Cases = {
+    f"{strategy} {name}": {
+        "family": "untied", "node_size": 2 if within_nodes else 0,
+        "options": {"strategy": strategy, "context_parallel_size": 2, **OPTIONS[name]},
+    }
+    for strategy, within_nodes in _C.strategies().items()
+    for name in ("plain", "bfloat16", "long rows", "recompute none")
+}  # fmt: skip

@@ -27,9 +27,9 @@ RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def begin_step(engine: Any) -> None:
-    """Train on all rows in two micro-batches of each rank."""
-    dataset = conversations()
-    mine = np.arange(len(dataset), dtype=np.int64)[RANK::WORLD_SIZE]
+    """Train on all rows in two micro-batches of each rank, or of each group of ranks that share them."""
+    dataset, shared = conversations(), engine.context_parallel_size
+    mine = np.arange(len(dataset), dtype=np.int64)[RANK // shared :: WORLD_SIZE // shared]
     parts = np.array_split(mine, 2)
     weights = [np.full(len(part), 1.0 / dataset.target_counts().sum()) for part in parts]
     engine.begin_step(dataset, parts, weights, learning_rate=2e-4, weight_decay=0.1, max_grad_norm=1.0)
@@ -62,7 +62,10 @@ def begin_rank(kind: str, folder: Path) -> str:
 def options_of(case: dict[str, Any], device: str) -> dict[str, Any]:
     """Return the options of the case's engine; collective: makes its groups."""
     options = {**case["options"], "device": device}
-    return options | groups(RANK, WORLD_SIZE, case.get("node_size", 0)) if WORLD_SIZE > 1 else options
+    if WORLD_SIZE == 1:
+        return options
+    shared = options.get("context_parallel_size", 1)
+    return options | groups(RANK, WORLD_SIZE, case.get("node_size", 0), shared)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fake_device.cases import OPTIONS, STRATEGIES, Cases
+from fake_device.cases import CONTEXT, OPTIONS, STRATEGIES, Cases
 from fake_device.models import with_models
 from fake_device.running import FakeDevice, run_program
 from native_families import CONFIGS
@@ -31,6 +31,7 @@ QUICK = {
 # Nothing of lazy is random.
 SCHEDULES = [("lazy", 1), *((schedule, seed) for schedule in ("random", "mixed") for seed in (1, 2, 3))]
 SECONDS = 1200.0  # of a program
+QUICK_CONTEXT = ["full_shard bfloat16", "full_shard long rows", "no_shard recompute none"]
 QUICK_ON_TWO_RANKS = ["full_shard bfloat16", "full_shard offload", "full_shard long rows"]
 
 
@@ -86,3 +87,18 @@ def test_all_strategies(
     """One after the other in the same processes: each takes the memory of those before."""
     device = fake_device(schedule=schedule, seed=seed, races=True, devices=ranks)
     compare(STRATEGIES, tmp_path, device, ranks=ranks)
+
+
+def test_two_ranks_that_share_a_context(fake_device: FakeDevices, tmp_path: Path) -> None:
+    cases = {name: CONTEXT[name] for name in QUICK_CONTEXT}
+    compare(cases, tmp_path, fake_device(schedule="mixed", races=True, devices=2), ranks=2)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "mixed"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_strategies_share_a_context(
+    ranks: int, schedule: str, fake_device: FakeDevices, tmp_path: Path
+) -> None:
+    device = fake_device(schedule=schedule, seed=5, races=True, devices=ranks)
+    compare(CONTEXT, tmp_path, device, ranks=ranks)

@@ -28,6 +28,7 @@ RUNS: dict[str, tuple[int, dict[str, Any]]] = {
     "lora": (1, {"lora": True, "lora_r": 4, "bf16": True}),
     "full_shard": (2, {"fsdp": "full_shard"}),
     "shard_grad_op": (2, {"fsdp": "shard_grad_op", "bf16": True}),
+    "context": (2, {"fsdp": "full_shard", "context_parallel_size": 2, "bf16": True}),
     "q_lora": (1, {"lora": True, "q_lora": True, "lora_r": 4}),
     "generic": (1, {"engine": "generic", "bf16": True}),
     "generic, full_shard": (2, {"engine": "generic", "fsdp": "full_shard"}),

@@ -111,7 +111,7 @@ class Messages {
     const int peer = request.header.root;
     const bool sends = request.header.transfer == Transfer::kSend;
     const auto pair = sends ? std::pair(comm.rank, peer) : std::pair(peer, comm.rank);
-    const uint64_t number = ++comm.sent[pair];
+    const uint64_t number = ++(sends ? comm.sent : comm.received)[peer];
     const std::string file = "m" + std::to_string(pair.first) + "-" + std::to_string(pair.second) +
                              "." + std::to_string(number);
     messages_.push_back({request, comm.folder / file});

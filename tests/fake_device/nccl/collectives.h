@@ -16,8 +16,8 @@
 struct ncclComm {
   std::filesystem::path folder;
   int rank = 0, size = 1, device = 0;
-  uint64_t started = 0, finished = 0;            // collectives
-  std::map<std::pair<int, int>, uint64_t> sent;  // messages, by sender and receiver
+  uint64_t started = 0, finished = 0;      // collectives
+  std::map<int, uint64_t> sent, received;  // messages, by the other rank
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
 };
 
