@@ -28,9 +28,10 @@ CARD = "H100"
 TEN_BYTES = "--grad_dtype bfloat16 --optim_dtype bfloat16"
 EIGHT_BYTES = "--grad_dtype bfloat16 --optim adamw_8bit"
 TILE = TILE_TOKENS["cuda"]
-# tile_tokens and offload_inputs of each column
+# tile_tokens and offload_inputs of each column, and True if all ranks share a row
 COLUMNS = {
-    "neither": (0, False), "inputs on the host": (0, True), "tiles": (TILE, False), "both": (TILE, True),
+    "neither": (0, False, False), "inputs on the host": (0, True, False), "tiles": (TILE, False, False),
+    "both": (TILE, True, False), "both, a row on all GPUs": (TILE, True, True),
 }  # fmt: skip
 
 
@@ -58,17 +59,20 @@ class Row:
         assert gpu is not None
         setting = replace(open_setting(args)[1], gpu=gpu)
         room = MemoryBudget(usable_memory("cuda", gpu.memory))
-        requests = [PlanRequest(tile_tokens=tiles, offload_inputs=host) for tiles, host in COLUMNS.values()]
-        return [longest_row(setting, request, room) for request in requests]
+        plans = []
+        for tiles, host, is_shared in COLUMNS.values():
+            request = PlanRequest(tile_tokens=tiles, offload_inputs=host)
+            shared = setting.with_state(context_parallel_size=self.ranks if is_shared else 1)
+            is_other = self.ranks > 1 or not is_shared
+            plans.append(longest_row(shared, request, room) if is_other else None)
+        return plans
 
     def line(self) -> str:
         """Return the row of the table."""
         plans = self.plans()
         flags = f"`{self.flags}`" if self.flags else "16 bytes a parameter"
         held = f"{flags}, `offload`" if self.offload else flags
-        cells = " | ".join(map(_tokens, plans))
-        host = f"{plans[-1].host / 2**30:.0f}" if plans[-1] else "-"
-        return f"| {self.title} | {self.ranks} | {held} | {cells} | {host} |\n"
+        return f"| {self.title} | {self.ranks} | {held} | {' | '.join(map(_cell, plans))} |\n"
 
 
 ROWS = (
@@ -86,16 +90,20 @@ ROWS = (
 )
 
 
-def _tokens(plan: MemoryPlan | None) -> str:
-    return "-" if plan is None else f"{plan.work.max_seqlen / 1000:,.0f}k"
+def _cell(plan: MemoryPlan | None) -> str:
+    """Return the tokens of a row, and the GiB of the host that the inputs of blocks take."""
+    if plan is None:
+        return "-"
+    host = f", {plan.host / 2**30:.0f} GiB" if plan.host >= 2**30 else ""
+    return f"{plan.work.max_seqlen / 1000:,.0f}k{host}"
 
 
 def with_table(page: str) -> str:
     """Return the page with the table between the two marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    head = f"| model | GPUs | state | {' | '.join(COLUMNS)} | GiB of the host a rank, with both |\n"
-    rule = "|---|---|---|" + "---|" * (len(COLUMNS) + 1) + "\n"
+    head = f"| model | GPUs | state | {' | '.join(COLUMNS)} |\n"
+    rule = "|---|---|---|" + "---|" * len(COLUMNS) + "\n"
     lines = "".join(row.line() for row in ROWS)
     return f"{before}{BEGIN}\n{head}{rule}{lines}\n{END}{after}"
 
