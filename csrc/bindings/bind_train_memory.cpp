@@ -3,6 +3,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/python_model.h"
+#include "model/context_heads.h"
 #include "model/linears.h"
 #include "model/recompute.h"
 #include "ops/gemm/tuned_gemms.h"
@@ -39,6 +40,8 @@ void bind_train_memory(py::module_& module) {
       "takes_tiles",
       [](const std::string& config_json) { return !parse_model_config(config_json).is_mixture(); },
       py::arg("config_json"), "True if StateOptions.tile_tokens may be above 0 with this model.");
+  module.def("check_context_ranks", &check_context_ranks, py::arg("config_json"), py::arg("ranks"),
+             "ValueError unless `ranks` can share a row; None: a model without a native engine.");
   module.def("conversation_cost", &cost_of, py::arg("config_json"),
              "Operations of a conversation of n tokens: (of each n, of each n * n).");
   py::class_<MemoryPlan>(module, "MemoryPlan", "Bytes of one rank.")

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "model/config.h"
 
@@ -10,6 +12,10 @@ inline constexpr const char* kNoGenericContext =
     "context_parallel_size is not 1, but the classes of transformers compute this model, whose "
     "attention needs all tokens of a conversation; leave it out, or use a model that fastsft "
     "computes natively";
+
+// Throws std::invalid_argument unless `ranks` can share the tokens of a model with this
+// config.json. Empty: the model has no native engine.
+void check_context_ranks(const std::optional<std::string>& config_json, int64_t ranks);
 
 // A range of heads.
 struct HeadRange {
@@ -22,7 +28,7 @@ struct HeadRange {
 class ContextHeads {
  public:
   // Throws std::invalid_argument unless `ranks` divides the query heads, and is a divisor or a
-  // multiple of the key and value heads.
+  // multiple of the key and value heads; the message has the numbers that do.
   ContextHeads(const ModelConfig& config, int64_t ranks);
 
   int64_t ranks() const { return ranks_; }

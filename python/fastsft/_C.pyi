@@ -99,6 +99,7 @@ __all__: list[str] = [
     "carry_from_file",
     "carry_values",
     "chat_templates",
+    "check_context_ranks",
     "check_model_part",
     "check_same_plan",
     "classify_json",
@@ -1986,6 +1987,11 @@ def carry_values(
     """
 
 def chat_templates() -> list[str]: ...
+def check_context_ranks(config_json: str | None, ranks: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    ValueError unless `ranks` can share a row; None: a model without a native engine.
+    """
+
 def check_model_part(
     engine: Engine, directory: str, *, dtype: str, max_shard_size: typing.SupportsInt | typing.SupportsIndex
 ) -> None:

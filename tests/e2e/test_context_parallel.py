@@ -64,8 +64,9 @@ def test_losses_resumes_and_other_numbers_of_ranks(
     [
         ({"context_parallel_size": 3}, "--context_parallel_size: expected a divisor of the 2 ranks, got 3"),
         ({"context_parallel_size": 2, "engine": "generic"}, "leave it out, or use a model that fastsft"),
+        ({"context_parallel_size": 2, "group_by_length": True}, "read item by item, as --group_by_length"),
     ],
-    ids=["three of two", "generic"],
+    ids=["three of two", "generic", "by length"],
 )
 def test_refusals(
     warm: WarmRanks, short: dict[str, Any], tmp_path: Path, flags: dict[str, Any], said: str
@@ -73,4 +74,4 @@ def test_refusals(
     run = warm.start({**short, **flags}, tmp_path, 2)
     assert run.wait(60) == [1, 1]
     assert said in " ".join(run.all_text().split())
-    assert "Traceback" not in run.all_text()
+    assert "Traceback" not in run.all_text() and "Loading data" not in run.all_text()

@@ -149,6 +149,8 @@ def test_ranks_share_a_row_that_no_rank_holds(capsys: pytest.CaptureFixture[str]
     assert "--context_parallel_size" not in capsys.readouterr().err
     assert plan.main([*llama, "8", "--context_parallel_size", "3"]) == 1
     assert "expected a divisor of --world_size 8, got 3" in capsys.readouterr().err
+    assert plan.main([*llama, "12", "--context_parallel_size", "12"]) == 1
+    assert "context_parallel_size: expected 1, 2, 4, 8, 16 or 32, by which" in capsys.readouterr().err
 
 
 def test_training_offers_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from fastsft.tokenizer.transformers_tokenizer import run_tokenizer
 from fastsft.trackers.tracker import check_trackers
 from fastsft.trainer.agreed_inputs import agree_on_model, meet_and_agree
 from fastsft.trainer.compat.overrides import check_best_of_run
-from fastsft.trainer.preflight import disable_evaluation, warn_of_no_evaluation
+from fastsft.trainer.preflight import check_context_ranks, disable_evaluation, warn_of_no_evaluation
 from fastsft.trainer.samples import check_sample_prompts
 from fastsft.trainer.schedule import check_schedule
 
@@ -117,6 +117,7 @@ def load_model(config: RunConfig) -> CausalLM:
         trust_remote_code=config.trusts_code,
     )  # fmt: skip
     check_directory(model, trusts_code=config.trusts_code)
+    check_context_ranks(model, args)
     prepare_output_directory(model.source_directory, config.output_dir)
     return model
 

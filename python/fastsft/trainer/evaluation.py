@@ -87,7 +87,7 @@ def exact_loss(
     if not targets:
         tell_no_target()
     gathered = launcher.gather_objects((total, bad))
-    tell_not_finite([row for _, of_rank in gathered for row in of_rank])
+    tell_not_finite(sorted({row for _, of_rank in gathered for row in of_rank}))
     return sum(loss for loss, _ in gathered) / targets if targets else float("nan")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
+from fastsft import _C
 from fastsft.arguments import TrainingArguments
 from fastsft.arguments.support import default_of
 from fastsft.arguments.training_fields import METRIC_FIELDS
 from fastsft.callbacks.state import TrainerState
+from fastsft.model.causal_lm import CausalLM
 from fastsft.runtime.messages import warn_once
 
 
@@ -33,6 +36,23 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
             "--save_strategy best with --eval_strategy no: no checkpoint is saved unless a callback asks for "
             "an evaluation (control.should_evaluate)"
         )
+
+
+def check_context_ranks(model: CausalLM, args: TrainingArguments) -> None:
+    """Raise ValueError if --context_parallel_size does not divide the model's heads.
+
+    Also with the generic engine, and with --group_by_length, whose rows are read item by item.
+    """
+    size = args.context_parallel_size
+    if size == 1:
+        return
+    if args.train_sampling_strategy == "group_by_length":
+        raise ValueError(
+            f"--context_parallel_size {size}: ranks share no rows that are read item by item, as "
+            "--group_by_length True reads them; leave one of the two out"
+        )
+    is_native = model.engine_kind == "native"
+    _C.check_context_ranks(json.dumps(model.engine_config()) if is_native else None, size)
 
 
 def check_metrics(args: TrainingArguments, compute_metrics: object) -> None:

@@ -191,7 +191,7 @@ def read_evaluation(setup: Setup, reader: BatchReader, rows: TokenRows) -> Evalu
 
 
 def check_context(args: TrainingArguments, rows: TokenRows) -> None:
-    """Raise ValueError if ranks share a context and `rows` are read from a script's data set."""
+    """Raise ValueError if ranks share a context and each rank reads the items of its own rows."""
     if args.context_parallel_size > 1 and rows.is_read:
         raise ValueError(
             f"--context_parallel_size {args.context_parallel_size}: expected one of fastsft's own data sets, "

@@ -38,7 +38,7 @@ from fastsft.trainer.events import DefaultFlow, Events
 from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.planner import Planner
 from fastsft.trainer.prediction import ComputeMetrics, Preprocess, check_outputs
-from fastsft.trainer.preflight import check_before_training, check_metrics
+from fastsft.trainer.preflight import check_before_training, check_context_ranks, check_metrics
 from fastsft.trainer.resume import checkpoint_to_resume, start
 from fastsft.trainer.rows import RowReader
 from fastsft.trainer.run import Run
@@ -129,6 +129,7 @@ class Trainer(TrainerSurface):
         setup.model = as_trained_model(model, peft_config, args.seed, args.engine)
         check_before_training(setup.model, args, eval_dataset)
         setup.model.check_as_given("Trainer", is_training)
+        check_context_ranks(setup.model, args)
         use_device(str(args.device), args.tf32, args.full_determinism)
         use_log_level(args)
         with deadline(args, "init"):

@@ -102,17 +102,18 @@ def _resolve_accelerator(args: ArgumentFields) -> None:
     del settings["use_configured_state"]  # transformers drops this key, too
     args.accelerator_config = AcceleratorSettings(settings)
     args.split_batches = settings["split_batches"]
-    ranks = launch().world_size
-    if args.split_batches and ranks > 1 and (args.eval_strategy != "no" or args.eval_on_start):
+    shares = args.data_parallel_size
+    if args.split_batches and shares > 1 and (args.eval_strategy != "no" or args.eval_on_start):
         raise ValueError(
-            "fastsft does not support --split_batches with evaluation on several ranks; set "
-            f"--per_device_train_batch_size to a {ranks}th instead"
+            "fastsft does not support --split_batches with evaluation on several ranks; leave it out, and "
+            f"divide --per_device_train_batch_size {args.per_device_train_batch_size} by {shares}"
         )
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
-        if args.split_batches and getattr(args, name) % ranks:
+        if args.split_batches and getattr(args, name) % shares:
+            whose = "groups of context ranks" if args.context_parallel_size > 1 else "ranks"
             raise ValueError(
                 f"--split_batches: a batch of --{name} {getattr(args, name)} conversations cannot be split "
-                f"over {ranks} ranks; use a multiple of {ranks}"
+                f"over {shares} {whose}; use a multiple of {shares}"
             )
 
 

@@ -93,7 +93,8 @@ def _differences(config: dict[str, Any], args: ArgumentFields) -> Iterator[str |
     total = args.data_parallel_size * batch * args.gradient_accumulation_steps
     yield _differs(config, "train_micro_batch_size_per_gpu", batch, "per_device_train_batch_size")
     yield _differs(config, "gradient_accumulation_steps", args.gradient_accumulation_steps)
-    yield _differs(config, "train_batch_size", total, "ranks * micro-batch * accumulation")
+    ranks = "groups of context ranks" if args.context_parallel_size > 1 else "ranks"
+    yield _differs(config, "train_batch_size", total, f"{ranks} * micro-batch * accumulation")
     yield _differs(config, "gradient_clipping", args.max_grad_norm, "max_grad_norm")
     optimizer = deepspeed_file.checked_optimizer(config)
     if optimizer is not None:
