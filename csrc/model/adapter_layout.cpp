@@ -15,9 +15,6 @@ std::string module_of(const Linear& linear, int64_t layer) {
 }
 
 void check(const ModelConfig& config, const AdapterOptions& options) {
-  require(options.empty() || !config.is_mixture(),
-          "adapters: the native engine has none for a mixture of experts (", config.model_type,
-          "); expected --engine auto or generic");
   require(options.dropout >= 0 && options.dropout < 1, "adapters: dropout is ", options.dropout,
           ", expected a number from 0 to below 1");
   std::set<std::string> known, seen;

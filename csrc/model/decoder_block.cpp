@@ -74,7 +74,7 @@ class Block {
                     bool stops) const {
     if (refs_.router) {
       recompute_mlp_input(a);
-      return experts_backward(context_, refs_, weights_, a, grad, *gradient);
+      return experts_backward(context_, refs_, weights_, a, grad, gradient);
     }
     if (recomputes_gate_up()) recompute_mlp(a);
     // 1. Through the branch norm, if there is one

@@ -12,10 +12,11 @@ namespace fastsft {
 namespace {
 
 // Adds the gradient of `matrix`, used as y_e = x_e W_e^T.
-void accumulate(UnitGradient& gradient, const ParamRef& matrix, const at::Tensor& weights,
+void accumulate(UnitGradient* gradient, const ParamRef& matrix, const at::Tensor& weights,
                 const at::Tensor& offsets, const at::Tensor& grad_y, const at::Tensor& x) {
-  grouped_weight_gradient(grad_y, x, offsets, matrix.view(gradient).view(weights.sizes()),
-                          gradient.begin_write(matrix.offset));
+  if (!matrix.trained) return;
+  grouped_weight_gradient(grad_y, x, offsets, matrix.view(*gradient).view(weights.sizes()),
+                          matrix.begin_write(gradient));
 }
 
 }  // namespace
@@ -35,12 +36,11 @@ MixtureActivations mixture_activations(const ModelConfig& config, ActivationBuff
 }
 
 MixtureWeights mixture_weights(const ModelConfig& c, const BlockRefs& refs,
-                               const at::Tensor& flat) {
-  const int64_t experts = c.mixture.experts;
-  return {
-      .router = refs.router->view(flat),
-      .gate_up = refs.gate_up.view(flat).view({experts, 2 * c.intermediate_size, c.hidden_size}),
-      .down = refs.down.view(flat).view({experts, c.hidden_size, c.intermediate_size})};
+                               const PlaceWeights& weights) {
+  const int64_t experts = c.mixture.experts, inner = c.intermediate_size, hidden = c.hidden_size;
+  return {.router = refs.router->view(weights),
+          .gate_up = refs.gate_up.view(weights).view({experts, 2 * inner, hidden}),
+          .down = refs.down.view(weights).view({experts, hidden, inner})};
 }
 
 void mixture_forward(const ModelConfig& c, const MixtureWeights& weights, const at::Tensor& x,
@@ -71,7 +71,7 @@ void recompute_gate_up(const MixtureWeights& weights, const at::Tensor& x,
 
 void mixture_backward(const ModelConfig& c, const BlockRefs& refs, const MixtureWeights& weights,
                       const at::Tensor& x, const MixtureActivations& a, const at::Tensor& grad,
-                      const MixtureGradients& gradients, UnitGradient& gradient) {
+                      const MixtureGradients& gradients, UnitGradient* gradient) {
   // 1. Down projection and SwiGLU. With g = grad_e Wd_e, the gradient of an expert's weight is the
   // dot product of g and `activated`, so the forward's result is not needed.
   gather_rows(grad, a.pairs, a.grouped);
@@ -79,14 +79,16 @@ void mixture_backward(const ModelConfig& c, const BlockRefs& refs, const Mixture
   expert_swiglu_backward(a.activated, a.gate_up, a.weights, a.pairs, gradients.grad_weights);
   accumulate(gradient, refs.down, weights.down, a.offsets, a.grouped, a.activated);
   // 2. Gate and up projection; gate_up holds its gradient by now
-  gather_rows(x, a.pairs, a.grouped);
+  if (refs.gate_up.trained) gather_rows(x, a.pairs, a.grouped);
   accumulate(gradient, refs.gate_up, weights.gate_up, a.offsets, a.gate_up, a.grouped);
   grouped_gemm(a.gate_up, weights.gate_up, a.offsets, a.grouped, /*transpose=*/false);
   // 3. Router
   route_tokens_backward(gradients.grad_weights, a.logits, a.chosen_experts, gradients.grad_logits,
                         c.mixture.normalized);
-  gemm(gradients.grad_logits, x, refs.router->view(gradient), true, false,
-       gradient.begin_write(refs.router->offset));
+  if (refs.router->trained) {
+    gemm(gradients.grad_logits, x, refs.router->view(*gradient), true, false,
+         refs.router->begin_write(gradient));
+  }
   gemm(gradients.grad_logits, weights.router, gradients.grad_x, false, false, 0.0);
   // 4. Each token's sum over its experts
   combine_rows(a.grouped, a.rows, std::nullopt, gradients.grad_x, gradients.grad_x);

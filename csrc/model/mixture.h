@@ -37,7 +37,7 @@ struct MixtureWeights {
   at::Tensor router, gate_up, down;
 };
 MixtureWeights mixture_weights(const ModelConfig& config, const BlockRefs& refs,
-                               const at::Tensor& flat);
+                               const PlaceWeights& weights);
 
 // Computes `out` from x [tokens, hidden], the normalized hidden states.
 void mixture_forward(const ModelConfig& config, const MixtureWeights& weights, const at::Tensor& x,
@@ -50,7 +50,8 @@ void route(const ModelConfig& config, const MixtureWeights& weights, const at::T
 void recompute_gate_up(const MixtureWeights& weights, const at::Tensor& x,
                        const MixtureActivations& a);
 
-// Computes grad_x from grad = d loss / d out, and adds the weight gradients to `gradient`.
+// Computes grad_x from grad = d loss / d out, and adds the gradients of trained weights to
+// `gradient`, which is null if nothing of the layer is trained.
 //   grad_weights [tokens, chosen] float32 and grad_logits [tokens, experts] are temporary.
 struct MixtureGradients {
   at::Tensor grad_weights, grad_logits, grad_x;
@@ -58,6 +59,6 @@ struct MixtureGradients {
 void mixture_backward(const ModelConfig& config, const BlockRefs& refs,
                       const MixtureWeights& weights, const at::Tensor& x,
                       const MixtureActivations& a, const at::Tensor& grad,
-                      const MixtureGradients& gradients, UnitGradient& gradient);
+                      const MixtureGradients& gradients, UnitGradient* gradient);
 
 }  // namespace fastsft

@@ -10,11 +10,11 @@ namespace fastsft {
 void experts_forward(const BlockContext& context, const BlockRefs& refs,
                      const PlaceWeights& weights, const BlockActivations& a, const at::Tensor& out);
 
-// Replaces `grad`, which is d loss / d out, by d loss / d attn_residual. All parameters are
-// trained. a.mlp_norm_out is the norm's output; what else the recompute policy left out is computed
-// again.
+// Replaces `grad`, which is d loss / d out, by d loss / d attn_residual. a.mlp_norm_out is the
+// norm's output; what else the recompute policy left out is computed again. `gradient` is null if
+// nothing of the block is trained.
 void experts_backward(const BlockContext& context, const BlockRefs& refs,
                       const PlaceWeights& weights, const BlockActivations& a,
-                      const at::Tensor& grad, UnitGradient& gradient);
+                      const at::Tensor& grad, UnitGradient* gradient);
 
 }  // namespace fastsft

@@ -193,7 +193,7 @@ void TextDecoder::mixture(const BlockRefs& refs, const at::Tensor& flat,
                                        .grouped = made({rows, config_.hidden_size}),
                                        .gate_up = made({rows, 2 * config_.intermediate_size}),
                                        .activated = made({rows, config_.intermediate_size})};
-  mixture_forward(config_, mixture_weights(config_, refs, flat),
+  mixture_forward(config_, mixture_weights(config_, refs, {.trained = flat, .frozen = {}}),
                   norm(stream, refs.post_norm.view(flat)), activations, stream, stream);
 }
 

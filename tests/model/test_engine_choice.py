@@ -91,24 +91,39 @@ def test_native_alone_refuses(tmp_path: Path) -> None:
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 8}
 
 
-def test_adapters_of_a_mixture_are_the_generic_engines(tmp_path: Path) -> None:
+def test_adapters_of_experts_are_the_generic_engines(tmp_path: Path) -> None:
     directory = config_in(tmp_path / "model", "qwen3_moe", **EXPERTS)
-    assert open_model(directory).engine_kind == "native"
-    adapted: Any = open_with_adapters(directory, LoraArguments(lora=True, lora_dropout=0.0), None, 0)
-    assert adapted.engine_kind == "generic"
-    assert "adapters of qwen3_moe, a mixture of experts" in adapted.engine_words
-    with pytest.raises(ValueError, match=r"no adapters for qwen3_moe.* leave out --engine native"):
-        open_with_adapters(directory, LoraArguments(lora=True), None, 0, "native")
+
+    def opened(*targets: str, engine: str = "auto", **flags: Any) -> Any:
+        lora = LoraArguments(lora=True, lora_dropout=0.0, lora_target_modules=[*targets], **flags)
+        return open_with_adapters(directory, lora, None, 0, engine)
+
+    for targets in (["q_proj", "v_proj"], ["o_proj", "lm_head"], [".*self_attn.*_proj"]):
+        assert opened(*targets).engine_kind == opened(*targets, engine="native").engine_kind == "native"
+    for targets in (["all-linear"], ["q_proj", "up_proj"], ["gate"], ["q_proj", "gate_up_proj"]):
+        adapted = opened(*targets)
+        assert adapted.engine_kind == "generic"
+        assert "adapters of experts of qwen3_moe" in adapted.engine_words
+        with pytest.raises(ValueError, match=r"no adapters for experts and routers of qwen3_moe; name att"):
+            opened(*targets, engine="native")
+    assert opened("q_proj", lora_modules_to_save=["norm"]).engine_kind == "native"
+    with pytest.raises(ValueError, match="lora_modules_to_save: expected none with the generic engine"):
+        opened("q_proj", lora_modules_to_save=["gate"])
+    with pytest.raises(ValueError, match="of a mixture, name attention alone"):
+        opened("all-linear", q_lora=True)
 
 
-def test_a_mixture_without_room_is_offered_no_adapters(
+def test_a_mixture_without_room_is_offered_adapters_of_attention(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     large = {"num_experts": 64, "moe_intermediate_size": 2048, "hidden_size": 1024}
     directory = config_in(tmp_path / "model", "qwen3_moe", **{**EXPERTS, **large})
-    assert cli.main(["plan", "--model", directory, "--memory", "8GiB"]) != 0
+    command = ["plan", "--model", directory, "--memory", "8GiB"]
+    assert cli.main(command) != 0
     told = "".join(capsys.readouterr())
-    assert "what would fit" in told and "lora" not in told and "adapters" not in told
+    flags = "--lora True --lora_r 16 --lora_target_modules q_proj k_proj v_proj o_proj"
+    assert flags in told.partition("what would fit")[2]
+    assert cli.main([*command, *flags.split()]) == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from adapted_models import AdaptedModel
 from engines import new_engine, train_step
 from fastsft import _C
 from ops.test_nf4 import RECORDED, quantized
-from peft_pairs import CASES, LINEAR, Case, PeftPair, adapted_model, engine_name, random_peft
+from peft_pairs import CASES, EXPERTS, LINEAR, Case, PeftPair, adapted_model, engine_name, random_peft
 from ranks import run_ranks
 from tolerances import assert_close
 
@@ -24,6 +24,10 @@ CASE: Case = ({"model_type": "qwen2", **SIZES}, {"target_modules": LINEAR, "use_
 TIED: Case = (
     {"model_type": "llama", "tie_word_embeddings": True, **SIZES},
     {"target_modules": ["v_proj", "up_proj"]},
+)
+MIXTURE: Case = (
+    {"model_type": "qwen3_moe", **EXPERTS, "num_experts": 4, "moe_intermediate_size": 20, **SIZES},
+    {"target_modules": ["q_proj", "o_proj"]},
 )
 STRATEGIES = list(_C.strategies())
 NF4: dict[str, Any] = {"frozen_dtype": "nf4"}
@@ -38,7 +42,7 @@ def in_bits(values: Tensor) -> Tensor:
 
 
 def is_packed(name: str) -> bool:
-    return name.startswith("model.layers.") and name.endswith("_proj.weight")
+    return name.startswith("model.layers.") and name.endswith(("_proj.weight", ".gate.weight"))
 
 
 def pair_in_bits(case: Case) -> PeftPair:
@@ -54,7 +58,7 @@ def pair_in_bits(case: Case) -> PeftPair:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("case", [CASE, TIED], ids=["untied", "tied"])
+@pytest.mark.parametrize("case", [CASE, TIED, MIXTURE], ids=["untied", "tied", "mixture"])
 def test_linears_of_layers_are_in_bits_and_nothing_else(case: Case, dtype: str) -> None:
     subject = adapted_model(random_peft(case))
     engine = subject.engine(compute_dtype=dtype, **NF4)
@@ -78,7 +82,7 @@ def test_values_may_be_given_again() -> None:
     assert all(torch.equal(value, before[other]) for other, value in after.items())
 
 
-@pytest.mark.parametrize("case", [CASE, TIED], ids=["untied", "tied"])
+@pytest.mark.parametrize("case", [CASE, TIED, MIXTURE], ids=["untied", "tied", "mixture"])
 @pytest.mark.parametrize("recompute", _C.recompute_policies())
 def test_loss_and_gradients_are_those_of_peft(case: Case, recompute: str) -> None:
     pair = pair_in_bits(case)

@@ -79,6 +79,8 @@ class MemoryRun:
 
     def adapters(self) -> _C.AdapterOptions:
         names = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"]
+        if "num_experts_per_tok" in json.loads(self.config()):
+            names = names[:3]  # experts have none
         if self.model == "phi3":
             names = ["self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"]
         layers = json.loads(self.config())["num_hidden_layers"] if self.rank else 0

@@ -41,7 +41,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "sliding_window": 5, "sliding_window_pattern": 2, "query_pre_attn_scalar": 10,
     },
 }  # fmt: skip
-# Mixtures of experts have no adapters in the native engine.
+# Adapters of experts are not the native engine's.
 DENSE = {kind: config for kind, config in CONFIGS.items() if "num_experts_per_tok" not in config}
 # One of them for each model_type; of Llama, the one with biases.
 FAMILIES = {config["model_type"]: config for config in CONFIGS.values()}

@@ -23,6 +23,7 @@ SIZES = {
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 LINEAR = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
 FUSED = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]  # Phi-3's
+EXPERTS = {"num_experts_per_tok": 2}
 Case = tuple[dict[str, Any], dict[str, Any]]
 CASES: dict[str, Case] = {
     "llama, all linears, rsLoRA, ranks that differ": (
@@ -86,6 +87,24 @@ CASES: dict[str, Case] = {
     "phi3, tied, gate and up": (
         {"model_type": "phi3", "tie_word_embeddings": True},
         {"target_modules": ["gate_up_proj"], "modules_to_save": ["o_proj", "input_layernorm"]},
+    ),
+    "qwen3_moe, attention": (
+        {"model_type": "qwen3_moe", **EXPERTS, "num_experts": 3, "moe_intermediate_size": 12},
+        {"target_modules": ATTENTION, "use_rslora": True, "rank_pattern": {"k_proj": 3}},
+    ),
+    "qwen3_moe, biases, the last layer": (
+        {
+            "model_type": "qwen3_moe",
+            **EXPERTS,
+            "num_experts": 3,
+            "moe_intermediate_size": 12,
+            "attention_bias": True,
+        },
+        {"target_modules": ["o_proj"], "layers_to_transform": [2], "bias": "all"},
+    ),
+    "mixtral, q and v, the head too": (
+        {"model_type": "mixtral", **EXPERTS, "num_local_experts": 4},
+        {"target_modules": ["q_proj", "v_proj", "lm_head"]},
     ),
     "qwen3, norms are trained": (
         {"model_type": "qwen3"},

@@ -174,6 +174,8 @@ def test_families(model: str, dtype: str) -> None:
         ("qwen3", "no_shard", 1),
         ("phi3", "no_shard", 1),
         ("gemma3", "no_shard", 1),
+        ("qwen3_moe", "no_shard", 1),
+        ("qwen3_moe", "full_shard", 2),
         ("tied, grouped heads", "shard_grad_op", 2),
         ("tied, grouped heads", "full_shard", 2),
         ("untied", "full_shard", 2),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from fastsft.arguments.given import was_given
 from fastsft.arguments.lora import LoraArguments
@@ -18,7 +18,7 @@ from fastsft.lora.adapter_files import AdapterDirectory
 from fastsft.lora.given_model import GivenPeftModel
 from fastsft.lora.peft_modules import is_peft_model
 from fastsft.lora.settings import LoraSettings
-from fastsft.lora.targets import ALL_LINEAR, Targets, resolve
+from fastsft.lora.targets import ALL_LINEAR, Targets, names_experts, resolve
 from fastsft.model import engine_choice
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.engine_choice import as_model, with_adaptable_experts
@@ -69,23 +69,41 @@ def with_adapters(model: CausalLM, name: str, lora: LoraArguments, seed: int = 4
     """
     if not lora.lora:
         return model
-    model = with_adaptable_experts(model)
+    adapter = AdapterDirectory(lora.lora_weight_path) if lora.lora_weight_path else None
+    settings = adapter.settings if adapter else requested_settings(lora, name)
+    if adapter:
+        check_same_settings(lora, settings)
+        settings = over_base(settings, name, f"the adapter {adapter.directory} was trained on")
+    model = in_engine_of(model, settings)
     kind = adapted_kind(model)
     if lora.q_lora and model.engine_kind == "generic":
-        from fastsft import _C
-
-        prefixes = _C.model_families().items()
-        adaptable = ", ".join(name for kind, name in prefixes if not is_mixture({"model_type": kind}))
-        raise ValueError(
-            f"--q_lora True: expected a model of the native engine ({adaptable}), got one of the generic "
-            f"engine ({getattr(model, 'engine_words', '')}); leave it out, add --bf16 True"
-        )
-    if lora.lora_weight_path:
-        adapter = AdapterDirectory(lora.lora_weight_path)
-        check_same_settings(lora, adapter.settings)
-        settings = over_base(adapter.settings, name, f"the adapter {adapter.directory} was trained on")
+        _refuse_four_bits(model)
+    if adapter:
         return kind.from_adapter(model, adapter, settings, four_bits=lora.q_lora)
-    return kind(model, requested_settings(lora, name), seed=seed, four_bits=lora.q_lora)
+    return kind(model, settings, seed=seed, four_bits=lora.q_lora)
+
+
+def _refuse_four_bits(model: CausalLM) -> NoReturn:
+    from fastsft import _C
+
+    families = ", ".join(_C.model_families().values())
+    without = "; of a mixture, name attention alone (--lora_target_modules q_proj k_proj v_proj o_proj)"
+    raise ValueError(
+        f"--q_lora True: expected a model of the native engine ({families}), got one of the generic "
+        f"engine ({getattr(model, 'engine_words', '')}); leave it out, add --bf16 True"
+        f"{without if is_mixture(model.config) else ''}"
+    )
+
+
+def in_engine_of(model: CausalLM, settings: LoraSettings) -> CausalLM:
+    """Return `model` in the engine that has the adapters of `settings`.
+
+    ValueError for experts' adapters with --engine native, and with an object of transformers.
+    """
+    is_native_mixture = model.engine_kind == "native" and is_mixture(model.config)
+    if is_native_mixture and names_experts(settings, model.engine_config()):
+        return with_adaptable_experts(model)
+    return model
 
 
 def over_base(settings: LoraSettings, name: str, about: str) -> LoraSettings:
@@ -115,7 +133,7 @@ def find_targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
 
 
 def _targets(model: CausalLM, adapter: AdapterDirectory) -> Targets:
-    model = with_adaptable_experts(model)
+    model = in_engine_of(model, adapter.settings)
     if model.engine_kind == "native":
         return resolve(adapter.settings, model.engine_config())
     from fastsft.lora.generic_model import find_generic_targets
@@ -261,7 +279,7 @@ def _with_adapters(model: object, settings: LoraSettings, seed: int, given: obje
             "Trainer(peft_config=): expected a model that no Trainer has trained yet: a directory, a "
             f"fastsft.CausalLM or a model of transformers, got {type(model).__name__}"
         )
-    model = with_adaptable_experts(model)
+    model = in_engine_of(model, settings)
     name = given if isinstance(given, str) else str(model.source_directory)
     settings = over_base(settings, name, "Trainer(peft_config=): the adapter of a LoraConfig for")
     return adapted_kind(model)(model, settings, seed=seed)

@@ -258,9 +258,9 @@ def _check_family(module: PeftModel) -> None:
     model_type = getattr(getattr(base, "config", None), "model_type", None)
     config = {"model_type": model_type}
     if model_type is not None and (not is_native(config) or is_mixture(config)):
-        lacks = "adapters in the native engine" if is_native(config) else "native engine"
+        lacks = "PeftModels here" if is_native(config) else "native engine, which alone trains PeftModels"
         raise ValueError(
-            f"Trainer: model is a PeftModel of {type(base).__name__}, and {model_type} has no {lacks}, "
-            "which alone trains PeftModels: save the base model, and give Trainer(model=<its directory>, "
+            f"Trainer: model is a PeftModel of {type(base).__name__}, and {model_type} has no {lacks}: "
+            "save the base model, and give Trainer(model=<its directory>, "
             "peft_config=LoraConfig(...))"
         )

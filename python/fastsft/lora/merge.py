@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsft.lora.adapter_files import CONFIG_NAME, AdapterDirectory
-from fastsft.lora.attach import find_targets
+from fastsft.lora.attach import find_targets, in_engine_of
 from fastsft.lora.targets import Adapter, Targets
 from fastsft.model.causal_lm import CausalLM
 from fastsft.model.conversion import Converted, Replaces, convert_model
-from fastsft.model.engine_choice import open_model, with_adaptable_experts
+from fastsft.model.engine_choice import open_model
 from fastsft.model.model_config import model_directory
 from fastsft.model.stored_weights import StoredWeights
 from fastsft.runtime.regular_files import file_inside
@@ -59,7 +59,7 @@ class MergedModel:
     """An adapter and its base model, whose directory is `source`. `merged` merges one tensor."""
 
     def __init__(self, adapter: AdapterDirectory, source: Path) -> None:
-        model = with_adaptable_experts(open_model(str(source)))
+        model = in_engine_of(open_model(str(source)), adapter.settings)
         targets = find_targets(model, adapter)
         _check_tied(adapter, targets, model.tied_names())
         self.source, self._adapter = source, adapter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,18 +60,27 @@ def modules_of(config: Mapping[str, Any]) -> list[Module]:
     return [Module(name, own.get(name, {})) for name in names]
 
 
+def is_of_experts(name: str) -> bool:
+    """Return True for a module of an expert, by its name in the model's files, and for a router."""
+    return ".experts." in name or name.endswith(".gate")
+
+
 def _names(own: Mapping[str, Any], *, has_local_rotation: bool) -> list[str]:
     layers = 1 + max((int(name.split(".")[2]) for name in own if name.startswith(_PREFIX)), default=-1)
     names = ["model", EMBEDDING, "model.layers"]
+    of_layers: dict[str, list[str]] = {}
+    for name in own:
+        of_layers.setdefault(".".join(name.split(".")[:3]), []).append(name)
     for layer in range(layers):
-        names += _names_of_layer(f"{_PREFIX}{layer}", own)
+        names += _names_of_layer(f"{_PREFIX}{layer}", of_layers[f"{_PREFIX}{layer}"])
     rotations = ["model.rotary_emb", *(["model.rotary_emb_local"] if has_local_rotation else [])]
     return [*names, "model.norm", *rotations, HEAD]
 
 
-def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
+def _names_of_layer(layer: str, own: Sequence[str]) -> list[str]:
     attention = [f"{layer}.self_attn.{name}" for name in _ATTENTION]
     mlp = [f"{layer}.mlp.{name}" for name in _MLP]
+    experts = [name for name in own if is_of_experts(name)]  # with their router
     is_fused = f"{layer}.self_attn.qkv_proj" in own  # Phi-3, which names some modules differently
     return [
         layer,
@@ -79,6 +88,7 @@ def _names_of_layer(layer: str, own: Mapping[str, Any]) -> list[str]:
         *(name for name in attention if name in own),
         f"{layer}.mlp",
         *(name for name in mlp if name in own),
+        *experts,
         f"{layer}.mlp.{'activation_fn' if is_fused else 'act_fn'}",
         f"{layer}.input_layernorm",
         f"{layer}.post_attention_layernorm",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from fastsft.lora.modules import EMBEDDING, HEAD, Module, modules_of
+from fastsft.lora.modules import EMBEDDING, HEAD, Module, is_of_experts, modules_of
 from fastsft.lora.settings import LoraSettings
 from fastsft.model.family import ties_embeddings
 from fastsft.runtime.messages import warn_once
@@ -126,6 +126,28 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
         if module.name in whole or _trains_bias(settings.bias, name, module, matched)
     }
     return Targets(adapters, trained, settings.lora_dropout)
+
+
+def names_experts(settings: LoraSettings, config: Mapping[str, Any]) -> bool:
+    """Return True if `settings` name experts or routers of a mixture, or modules that are not in its files.
+
+    peft's rules for them differ between releases of transformers, whose classes have other modules. True also
+    without names: peft then has names of its own for each family.
+    """
+    if settings.target_modules is None or settings.target_parameters:
+        return True
+    modules = modules_of(config)
+    targets, endings = _targets(settings, modules), settings.modules_to_save or ()
+    names = [module.name for module in modules]
+    try:
+        matched = [name for name in names if _is_target(settings, targets, name)]
+    except re.error:
+        return False  # an error in either engine
+    unknown = isinstance(targets, tuple) and not all(
+        any(name == target or _ends_with(name, (target,)) for name in names) for target in targets
+    )
+    whole = [name for name in names if any(name.endswith(ending) for ending in endings)]
+    return unknown or any(map(is_of_experts, [*matched, *whole]))
 
 
 def check_joined(targets: Targets) -> None:

@@ -76,19 +76,18 @@ def model_of(
 
 
 def with_adaptable_experts(model: CausalLM) -> CausalLM:
-    """Return a native mixture of experts in the generic engine, which has adapters for it; else `model`.
+    """Return a native mixture of experts in the generic engine, which has adapters for experts.
 
     ValueError if --engine native was given, and for an object of transformers.
     """
-    if model.engine_kind != "native" or not is_mixture(model.config):
-        return model
     kind = model.config.get("model_type")
     if model.engine_given == "native" or type(model) is not CausalLM:
         raise ValueError(
-            f"LoRA: the native engine has no adapters for {kind}, a mixture of experts; give the model's "
-            "directory, and leave out --engine native: the generic engine trains them"
+            f"LoRA: the native engine has no adapters for experts and routers of {kind}; name attention "
+            "alone (--lora_target_modules q_proj k_proj v_proj o_proj), or give its directory without "
+            "--engine native: the generic engine trains them"
         )
-    why = f"adapters of {kind}, a mixture of experts"
+    why = f"adapters of experts of {kind}"
     return _checked_generic(model.config, model.source_directory, why, runs_code=False)
 
 
