@@ -54,14 +54,16 @@ inline LabelOptions draw_options(Draw& draw) {
   return options;
 }
 
-// The same settings, but for a choice by which less is learned.
+// The same settings, but for a choice by which less is learned. What counts from the end of a
+// conversation is refused with pieces of it.
 inline LabelOptions draw_narrower(Draw& draw, LabelOptions options) {
+  const bool is_split = options.overlong == Overlong::kSplit;
   switch (draw.below(6)) {
     case 0:
-      options.learn = Learn::kLast;
+      options.learn = is_split ? Learn::kMarked : Learn::kLast;
       break;
     case 1:
-      options.learn = Learn::kAfterLastUser;
+      options.learn = is_split ? Learn::kMarked : Learn::kAfterLastUser;
       break;
     case 2:
       options.learn = Learn::kMarked;
