@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +17,14 @@ from chat_tokenizers import (
     llama_with_specials,
     named,
 )
+from family_models import write_family
 from fastsft import _C
 from fastsft.data.chat import template_check
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.chat.mask_policy import resolve_policy
 from fastsft.data.chat.model_template import ModelTemplate
 from fastsft.data.chat.template_choice import choose_template, digest_of
+from fastsft.tokenizer import Tokenizer
 from golden_text import GOLDEN, human_gpt
 
 NAMES = _C.chat_templates()
@@ -244,3 +249,56 @@ def test_choice() -> None:
 def test_stop_token_outside_generation_config() -> None:
     assert template_check.warn_of_stop(2, [2], "</s>") is None
     assert "id 7" in str(template_check.warn_of_stop(7, [2], "<|im_end|>"))
+
+
+ENDED_BY_EOS = [name for name in NAMES if _C.find_chat_template(name).stop_token == "</s>"]
+LLAMA_3_BOS = "<|begin_of_text|>"
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+@pytest.mark.parametrize("name", ENDED_BY_EOS)
+def test_a_template_without_its_stop_token_ends_with_eos(name: str, adds_bos: bool, tmp_path: Path) -> None:
+    """As FastChat's and Stanford's trainers and axolotl write it: the text, with the tokenizer's EOS."""
+    model = write_family(tmp_path / "model", "llama3")
+    if adds_bos:
+        add_bos(model / "tokenizer.json")
+    tokenizer = Tokenizer.from_pretrained(model, model_max_length=512)
+    native = tokenizer.native
+    settled = resolve_policy(LabelSettings(mask_policy="spans", template=name), tokenizer)
+    assert settled.why == f"{name} with replies that end with <|eot_id|>"
+    assert resolve_policy(settled, tokenizer) == settled
+    labeller = make_labeller(native, 512, 0, settled, tokenizer=tokenizer)
+    tokens = _C.explain_record(json.dumps({"conversations": human_gpt(*TURNS)}), labeller).tokens
+    expected = published_text(name).replace("</s>", "<|eot_id|>").replace("<s>", LLAMA_3_BOS)
+    text = native.decode([token[0] for token in tokens])
+    is_first = adds_bos or _C.find_chat_template(name).bos != _C.BosRule.TOKENIZER
+    assert text == LLAMA_3_BOS * is_first + expected
+    learned = "".join(native.decode([token[0]]) for token in tokens if token[3])
+    assert re.sub(r"\s", "", learned) == "A1<|eot_id|>A2<|eot_id|>"
+
+
+def add_bos(path: Path) -> None:
+    """Let a tokenizer begin texts with BOS, as Llama 3's does."""
+    content = json.loads(path.read_text("utf-8"))
+    number = next(t["id"] for t in content["added_tokens"] if t["content"] == LLAMA_3_BOS)
+    begin = {"SpecialToken": {"id": LLAMA_3_BOS, "type_id": 0}}
+    text, pair = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
+    content["post_processor"] = {"type": "Sequence", "processors": [
+        {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
+        {"type": "TemplateProcessing", "single": [begin, text], "pair": [begin, text, begin, pair],
+         "special_tokens": {LLAMA_3_BOS: {"id": LLAMA_3_BOS, "ids": [number], "tokens": [LLAMA_3_BOS]}}},
+    ]}  # fmt: skip
+    path.write_text(json.dumps(content), "utf-8")
+
+
+def published_text(name: str) -> str:
+    """The text of `TURNS` as FastChat writes it; pinned, if it does not."""
+    from fastchat.conversation import get_conv_template
+
+    found = [(theirs, mend) for ours, theirs, mend in FASTCHAT if ours == name]
+    if not found:
+        return PINNED[name]
+    conversation = get_conv_template(found[0][0])
+    for i, turn in enumerate(TURNS):
+        conversation.append_message(conversation.roles[i % 2], turn)
+    return str(found[0][1](conversation.get_prompt()))

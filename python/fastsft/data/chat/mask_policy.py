@@ -30,8 +30,13 @@ def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSett
     FastChat's policy is chosen, unless a flag needs spans or a probe shows that FastChat's token counts fail.
     With spans, the template is the first of these that exists: the template named by --template, the model's
     own template, a template whose special tokens the tokenizer has, and FastChat's template with the
-    tokenizer's EOS. ValueError, with advice, if there is no such template.
+    tokenizer's EOS. A named template that ends replies with </s> ends them with the tokenizer's EOS if the
+    tokenizer has no </s>. ValueError, with advice, if there is no such template.
     """
+    return _with_eos(_with_policy(settings, tokenizer), tokenizer)
+
+
+def _with_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
     if settings.mask_policy != AUTO:
         return settings
     flag = _spans_flag(settings)
@@ -46,9 +51,10 @@ def resolve_policy(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSett
 
 
 def resolve_label_arguments(data_args: T, tokenizer: NamedTokens) -> T:
-    """Return `data_args`; if its policy is "auto", a copy with the policy that `resolve_policy` chooses."""
-    settled = resolve_policy(LabelSettings.from_arguments(data_args), tokenizer)
-    if getattr(data_args, "mask_policy", None) != AUTO:
+    """Return `data_args` or a copy with the policy and the template that `resolve_policy` chooses."""
+    given = LabelSettings.from_arguments(data_args)
+    settled = resolve_policy(given, tokenizer)
+    if settled == given:
         return data_args
     chosen = copy.copy(data_args)
     for name, value in (
@@ -114,7 +120,7 @@ def _spans_flag(settings: LabelSettings) -> str | None:
 def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) -> tuple[str | None, str]:
     """Return the value for --template, and a text with the reason for this choice.
 
-    None: the model's own template, or FastChat's template that `_vicuna_for` has set on the tokenizer.
+    None: the model's own template.
     """
     if settings.template is not None:
         return settings.template, "the template is named by --template"
@@ -124,32 +130,45 @@ def _template_of(settings: LabelSettings, tokenizer: NamedTokens, problem: str) 
     for name, marks in _MARKS.items():
         if native is not None and all(_is_special(native, mark) for mark in marks):
             return name, f"the model has no chat template, and its tokenizer the tokens of {name}"
-    ends = _vicuna_for(tokenizer, native)
-    if ends is not None:
-        named = _FASTCHAT if ends == _STOP else None
-        return named, f"the model has no chat template: FastChat's, with replies that end with {ends}"
+    if native is not None and (end := _special_eos(tokenizer, native)) is not None:
+        return _FASTCHAT, f"the model has no chat template: FastChat's, with replies that end with {end}"
     raise ValueError(
         f"{_where(tokenizer)}: {problem}, and the model has no chat template; name the one to train with: "
         f"--template {{{', '.join(_C.chat_templates())}}}"
     )
 
 
-def _vicuna_for(tokenizer: NamedTokens, native: _C.Tokenizer | None) -> str | None:
-    """Return the tokenizer's EOS, with which FastChat's template ends replies; None if EOS is not special.
+def _with_eos(settings: LabelSettings, tokenizer: NamedTokens) -> LabelSettings:
+    """Return the settings with the tokenizer's EOS for a named template's </s>, if it has no such token.
 
-    If EOS is not </s>, set FastChat's template, with EOS in place of </s>, as the tokenizer's chat template.
+    </s> is the EOS of Llama and Llama 2, and the trainers from which these templates come write the
+    tokenizer's EOS. The template is then set as the tokenizer's chat template, with which the model is saved.
     """
-    if native is None or tokenizer.eos_token is None:
-        return None
-    end = str(tokenizer.eos_token)
-    if not _is_special(native, end):
-        return None
-    if end != _STOP:
-        source = jinja_form_for(_FASTCHAT, tokenizer).replace(_STOP, "' ~ eos_token ~ '")
-        tokenizer.chat_template = source
-        if isinstance(tokenizer, Tokenizer):
-            tokenizer.trained_template = TrainedTemplate(source, None)
-    return end
+    name = settings.template
+    if settings.mask_policy != "spans" or name in (None, MODEL):
+        return settings
+    native = find_native_tokenizer(tokenizer)
+    named = template_name(name)
+    if native is None or _C.find_chat_template(named).stop_token != _STOP or native.find_token(_STOP) >= 0:
+        return settings
+    end = _special_eos(tokenizer, native)
+    if end is None:
+        return settings
+    source = jinja_form_for(named, tokenizer).replace(_STOP, "' ~ eos_token ~ '")
+    tokenizer.chat_template = source
+    if isinstance(tokenizer, Tokenizer):
+        tokenizer.trained_template = TrainedTemplate(source, None)
+    said = f"replies that end with {end}"
+    if said in settings.why:
+        return replace(settings, template=None)
+    why = f"{settings.why}; {named} with {said}".removeprefix("; ")
+    return replace(settings, template=None, why=why)
+
+
+def _special_eos(tokenizer: NamedTokens, native: _C.Tokenizer) -> str | None:
+    """Return the text of the tokenizer's EOS; None if it has none or EOS is not special."""
+    end = tokenizer.eos_token
+    return str(end) if end is not None and _is_special(native, str(end)) else None
 
 
 def _is_special(native: _C.Tokenizer, text: str) -> bool:
