@@ -20,10 +20,12 @@ from fastsft.inspection.against.alignment import equal_runs, settled
 from fastsft.inspection.against.comparison import Against, Comparison
 from fastsft.inspection.against.differences import Kind
 from fastsft.inspection.against.frameworks import FRAMEWORKS
+from fastsft.inspection.against.reasons import why
 from fastsft.inspection.against.records import record_for_others
 from fastsft.inspection.inspect import prepare
 from framework_pythons import python_of
 from published_models import write_published
+from published_templates import write_model
 from template_conversations import CONVERSATIONS, TOOLS
 
 PLAIN = CONVERSATIONS["system_two"][0]
@@ -244,6 +246,7 @@ CHANGES: dict[str, dict[Kind, tuple[int, int, int]]] = {
     "learned[len(ids) - 2] = False": {Kind.END_MARK: (1, 1, 0)},
     "learned[0] = ids[1]": {Kind.TARGET: (1, 0, 1)},
     "learned[len(ids) - 2] = ids[1]": {Kind.TARGET: (1, 1, 1)},
+    "learned[learned.index(True)] = False": {Kind.THOUGHTS: (1, 1, 0)},
     "learned[0:3] = [True] * 3": {Kind.PROMPT_LEARNED: (1, 0, 3)},
     "learned[:] = [False] * len(ids)": {Kind.THOUGHTS: (1, 8, 0)},
     "ids[0:0] = ids[:5]; learned[0:0] = learned[:5]": {Kind.DEFAULT_SYSTEM: (1, 0, 0)},
@@ -261,6 +264,16 @@ def test_kinds_of_differences(
         for kind, count in seen.counts().items()
     }
     assert found == CHANGES[change] and seen.is_same == (not found)
+
+
+def test_the_lead_of_a_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes prompts in another way than fastsft learns the first tokens of a reply as prompt."""
+    model = write_model(tmp_path / "plain", "qwen2.5")
+    change = "learned[learned.index(True)] = False"
+    seen = against(model, tmp_path, monkeypatch, change, {"messages": CONVERSATIONS["one"][0]})
+    assert seen.counts() == {Kind.LEAD: {"tokens": 1, "ours": 1, "theirs": 0, "records": 1}}
+    (difference,) = seen.records[0].differences
+    assert why(difference) == "the model generates it after the prompt for a reply"
 
 
 def test_a_record_that_one_leaves_out(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     WHITE_SPACE = "white space"
     DROPPED = "dropped record"
     PROMPT_LEARNED = "prompt learned"
+    LEAD = "lead of a reply"
     REPLY = "reply not learned"
     TOKENS = "other tokens"
     TARGET = "other target"
@@ -231,7 +232,8 @@ class Classifier:
         starts = span[0] == 0 or not learned[span[0] - 1]
         if starts and ends:
             return Kind.REPLY
-        return Kind.END_MARK if ends else self._tool_or(Kind.OTHER, self._places[0], span)
+        kind = Kind.LEAD if starts else Kind.OTHER
+        return Kind.END_MARK if ends else self._tool_or(kind, self._places[0], span)
 
     def _is_reply(self, span: tuple[int, int]) -> bool:
         number = self._places[0].message_at((span[1] - 1, span[1]))

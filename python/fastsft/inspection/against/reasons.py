@@ -32,6 +32,7 @@ _WHY = {
         "white space that one of the two does not write",
     ),
     Kind.PROMPT_LEARNED: ("the model reads it in the prompt and never generates it", "", ""),
+    Kind.LEAD: ("", "the model generates it after the prompt for a reply", ""),
     Kind.REPLY: (
         "a reply from which nothing is learned here: a mark of the record or a flag says so",
         "a reply from which nothing is learned there",
