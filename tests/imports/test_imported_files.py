@@ -76,10 +76,11 @@ LLAMAFACTORY: dict[str, tuple[str, str, dict[str, Any], str]] = {
 }  # fmt: skip
 OFTEN = "save_total_limit per_device_eval_batch_size average_tokens_across_devices"
 CHAT = "mask_policy template"
+MEANS = "gradient_accumulation_steps"
 AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "qlora": (
         "datasets sample_packing",
-        "val_set_size sequence_len wandb_project optimizer bf16 evals_per_epoch saves_per_epoch",
+        f"val_set_size sequence_len wandb_project optimizer bf16 evals_per_epoch saves_per_epoch {MEANS}",
         {**LORA, "q_lora": True, "template": "alpaca_stanford", "eval_steps": 1 / 16, "save_steps": 0.25,
          "optim": "adamw_torch", "data_path": "hf://datasets/mhenrichsen/alpaca_2k_test", "bf16": True,
          "eval_on_start": True, "save_total_limit": 4, "average_tokens_across_devices": False},
@@ -92,7 +93,7 @@ AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
         f"{CHAT} save_total_limit average_tokens_across_devices eval_on_start",
     ),
     "modules": (
-        "", "chat_template val_set_size lr_scheduler bf16 wandb_project",
+        "", f"chat_template val_set_size lr_scheduler bf16 wandb_project {MEANS}",
         {"lora_target_modules": ["q_proj", "v_proj"], "lr_scheduler_type": "cosine_with_min_lr",
          "lr_scheduler_kwargs": {"min_lr_rate": 0.1}, "learning_rate": 2e-4, "early_stopping_patience": 3,
          "load_best_model_at_end": True, "run_name": "run-1", "save_strategy": "steps", "save_steps": 20},
@@ -100,7 +101,7 @@ AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ),
     "own_prompt": (
         "datasets load_in_8bit",
-        "val_set_size sequence_len wandb_project bf16 evals_per_epoch saves_per_epoch deepspeed",
+        f"val_set_size sequence_len wandb_project bf16 evals_per_epoch saves_per_epoch deepspeed {MEANS}",
         {"fsdp": "shard_grad_op auto_wrap", "template": "model"}, f"{OFTEN} eval_on_start",
     ),
     "half": (
@@ -111,28 +112,28 @@ AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ),
     "full_zero2": (
         "sample_packing",
-        "val_set_size sequence_len wandb_project optimizer bf16 evals_per_epoch deepspeed",
+        f"val_set_size sequence_len wandb_project optimizer bf16 evals_per_epoch deepspeed {MEANS}",
         {"fsdp": "shard_grad_op auto_wrap", "optim": "adamw_8bit", "run_name": "mine-1",
          "learning_rate": 1e-5, "report_to": "wandb", "eval_steps": 0.2},
         f"{CHAT} {OFTEN} eval_on_start save_strategy",
     ),
     "chat_template": (
-        "", "sequence_len bf16 saves_per_epoch",
+        "", f"sequence_len bf16 saves_per_epoch warmup_ratio {MEANS}",
         {"template": "llama-3", "save_steps": 1 / 16, "data_path": "hf://datasets/owner/messages_2k"}, OFTEN,
     ),
     "short": (
-        "", "sequence_len",
+        "", f"sequence_len warmup_ratio {MEANS}",
         {"q_lora": True, "template": "model", "bf16": True, "save_strategy": "epoch"},
         f"{CHAT} {OFTEN} save_strategy logging_steps bf16",
     ),
     "holdout": (
-        "sample_packing", "chat_template sequence_len fsdp_config",
+        "sample_packing", f"chat_template sequence_len fsdp_config warmup_ratio {MEANS}",
         {"eval_data_path": "holdout.jsonl", "fsdp": "full_shard auto_wrap offload", "template": "model",
          "lora_target_modules": ["q_proj", "k_proj"], "lr_scheduler_type": "cosine"},
         f"{OFTEN} save_strategy logging_steps lr_scheduler_type",
     ),
     "dora_roles": (
-        "datasets peft_use_dora optimizer special_tokens", "val_set_size sequence_len",
+        "datasets peft_use_dora optimizer special_tokens", f"val_set_size sequence_len {MEANS}",
         {"role_map": "customer=user,agent=assistant", "template": "chatml", "optim": "adamw_torch",
          "lr_scheduler_type": "constant_with_warmup", "lora_modules_to_save": ["embed_tokens", "lm_head"]},
         f"{OFTEN} lora_dropout save_strategy logging_steps warmup_ratio",

@@ -14,6 +14,7 @@ _LORA = (
     "peft_use_rslora lora_model_dir"
 )
 _CUT = "longer conversations are cut, there they are left out"
+_WEIGHTS = "each learned token of a step counts the same; there each micro-batch does"
 
 
 def _kind(draft: Draft) -> None:
@@ -112,9 +113,44 @@ def _optimizer(draft: Draft) -> None:
         if draft.get("gradient_accumulation_steps") is not None:
             draft.idle("batch_size", "gradient_accumulation_steps counts")
         else:
-            draft.carry("batch_size", {"gradient_accumulation_steps": steps}, "batch_size / micro_batch_size")
+            change = (
+                f"batch_size / micro_batch_size; {_WEIGHTS}" if steps > 1 else "batch_size / micro_batch_size"
+            )
+            draft.carry("batch_size", {"gradient_accumulation_steps": steps}, change)
     if isinstance(draft.get("learning_rate"), str):
         draft.carry("learning_rate", {"learning_rate": float(str(draft.given["learning_rate"]))})
+
+
+def _warmup(draft: Draft) -> None:
+    """Read the warm-up, of which axolotl rounds steps down, and makes two of a single one."""
+    ratio, most = draft.get("warmup_ratio"), draft.get("max_steps")
+    if draft.get("warmup_steps") is not None:
+        given = int(str(draft.given["warmup_steps"]))
+        draft.carry("warmup_steps", _warmed(given), "1 step is 2 there" if given == 1 else "")
+        if ratio is not None:
+            draft.idle("warmup_ratio", "warmup_steps counts")
+    elif most is None and ratio is None:
+        draft.default("warmup_ratio", 0.03, "at most 100 steps there, rounded down; 1 step is 2 there")
+    elif most is None:
+        change = "steps are rounded up, there down, and 1 step is 2 there"
+        draft.carry("warmup_ratio", {"warmup_ratio": ratio}, change)
+    elif ratio is None:
+        values = _warmed(min(int(0.03 * int(str(most))), 100))
+        draft.default("warmup_steps", values["warmup_steps"], "3 % of max_steps, at most 100")
+    else:
+        values = _warmed(int(float(str(ratio)) * int(str(most))))
+        draft.carry("warmup_ratio", values, "of max_steps, rounded down; 1 step is 2 there")
+
+
+def _warmed(steps: int) -> dict[str, int]:
+    return {"warmup_steps": 2 if steps == 1 else steps}
+
+
+def _accumulation(draft: Draft) -> None:
+    """Name the weights of tokens in a step of several micro-batches."""
+    steps = draft.get("gradient_accumulation_steps")
+    if steps is not None and int(str(steps)) > 1:
+        draft.carry("gradient_accumulation_steps", {"gradient_accumulation_steps": steps}, _WEIGHTS)
 
 
 def _precision(draft: Draft) -> None:
@@ -189,8 +225,6 @@ def _defaults(draft: Draft) -> None:
     draft.default(
         "per_device_eval_batch_size", draft.values["per_device_train_batch_size"], "micro_batch_size"
     )
-    if not {"warmup_steps", "warmup_ratio"} & draft.values.keys():
-        draft.default("warmup_ratio", 0.03, "at most 100 steps there")
     draft.default("average_tokens_across_devices", False)
     draft.default("logging_steps", 10, "there 0.5 % of all steps, from 1 to 10")
     draft.default("output_dir", "./model-out")
@@ -207,6 +241,9 @@ AXOLOTL = Framework(
     "cosine_min_lr_ratio batch_size bf16 bfloat16 fp16 float16 float32 wandb_project use_wandb use_mlflow "
     "use_tensorboard hub_model_id generate_samples num_generation_samples generation_max_new_tokens "
     "deepspeed fsdp fsdp_config special_tokens datasets test_datasets val_set_size chat_template",
-    (_kind, data_sets, _adapter, _lengths, _steps, _optimizer, _precision, _reports, _others), _defaults,
+    (
+        _kind, data_sets, _adapter, _lengths, _steps, _optimizer, _warmup, _accumulation, _precision,
+        _reports, _others,
+    ), _defaults,
     has_transformers=False,
 )  # fmt: skip
