@@ -1,6 +1,6 @@
 """Keys of axolotl whose meaning depends on other keys.
 
-The expected values are read off the sources of axolotl 0.19.
+The expected values are read off the sources of axolotl 0.19, and off 0.5 for `type: sharegpt`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import yaml
 
 from fastsft.arguments.imports.draft import Draft, Fate
 from fastsft.arguments.imports.source import read_source
+
+SHARES = {"path": "chats.jsonl", "ds_type": "json", "type": "sharegpt"}
 
 
 def imported(folder: Path, **keys: Any) -> Draft:
@@ -70,3 +72,38 @@ def test_weights_of_micro_batches_are_named(keys: dict[str, Any], named: str, tm
     assert [row.key for row in draft.rows if "there each micro-batch does" in row.text] == [named] * bool(
         named
     )
+
+
+@pytest.mark.parametrize(
+    ("keys", "template", "part"),
+    [
+        ({}, "vicuna_v1.1", ""),
+        ({"chat_template": "chatml"}, "chatml", ""),
+        ({"datasets": [{**SHARES, "conversation": "zephyr"}]}, "zephyr", ""),
+        ({"datasets": [{**SHARES, "conversation": "llama-3"}], "chat_template": "chatml"}, "llama-3", ""),
+        (
+            {"datasets": [{**SHARES, "conversation": "orion"}]},
+            "model",
+            "conversation: orion is none of airoboros_v3, alpaca,",
+        ),
+        (
+            {"datasets": [{**SHARES, "conversation": "chatml"}, {**SHARES, "conversation": "zephyr"}]},
+            "chatml",
+            "data sets with templates of their own: one is written",
+        ),
+    ],
+)
+def test_fastchats_template_by_its_name(
+    keys: dict[str, Any], template: str, part: str, tmp_path: Path
+) -> None:
+    draft = imported(tmp_path, **{"datasets": [SHARES], **keys})
+    assert (draft.values["mask_policy"], draft.values["template"]) == ("spans", template)
+    found, text = fate(draft, "datasets")
+    assert found is (Fate.LOST if part else Fate.CARRIED) and part in text
+
+
+def test_fields_that_the_type_names(tmp_path: Path) -> None:
+    own = {"field_instruction": "ask", "field_output": "output", "field_input": "", "format": "{instruction}"}
+    draft = imported(tmp_path, datasets=[{"path": "pairs.jsonl", "ds_type": "json", "type": own}])
+    assert "rename the field ask to instruction; " in fate(draft, "datasets")[1]
+    assert "rename the field output" not in fate(draft, "datasets")[1]

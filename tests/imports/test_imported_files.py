@@ -89,7 +89,8 @@ AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "sharegpt_8bit": (
         "load_in_8bit sample_packing",
         "val_set_size sequence_len wandb_project evals_per_epoch saves_per_epoch",
-        {**LORA, "template": "model", "optim": "adamw_bnb_8bit", "save_steps": 0.5, "eval_steps": 0.125},
+        {**LORA, "template": "vicuna_v1.1", "optim": "adamw_bnb_8bit", "save_steps": 0.5,
+         "eval_steps": 0.125},
         f"{CHAT} save_total_limit average_tokens_across_devices eval_on_start",
     ),
     "modules": (
@@ -113,9 +114,9 @@ AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "full_zero2": (
         "sample_packing",
         f"val_set_size sequence_len wandb_project optimizer bf16 evals_per_epoch deepspeed {MEANS}",
-        {"fsdp": "shard_grad_op auto_wrap", "optim": "adamw_8bit", "run_name": "mine-1",
-         "learning_rate": 1e-5, "report_to": "wandb", "eval_steps": 0.2},
-        f"{CHAT} {OFTEN} eval_on_start save_strategy",
+        {"template": "llama-3", "fsdp": "shard_grad_op auto_wrap", "optim": "adamw_8bit",
+         "run_name": "mine-1", "learning_rate": 1e-5, "report_to": "wandb", "eval_steps": 0.2},
+        f"{OFTEN} eval_on_start save_strategy",
     ),
     "chat_template": (
         "", f"sequence_len bf16 saves_per_epoch warmup_ratio {MEANS}",

@@ -13,8 +13,9 @@ from fastsft.arguments.imports.templates import axolotl_template, written
 
 _CHAT = ("chat_template", "sharegpt", "messages")
 _STANFORD = (
-    "the text is Stanford's for records without an input, for the others it is another there; a tokenizer "
-    "without </s> needs another template"
+    "the text is Stanford's for records without an input, for the others it is another there; the line break "
+    "after ### Response: is learned here, so that a prompt may end before it; replies end with "
+    "the tokenizer's EOS, as there"
 )
 _READ = {
     "path", "data_files", "name", "split", "ds_type", "type", "field", "field_messages", "roles",
@@ -23,6 +24,10 @@ _READ = {
     "field_thinking", "field_system", "conversation", "revision", "trust_remote_code",
     "template_thinking_key",
 }  # fmt: skip
+# FastChat's names of templates that write the same text here
+_FASTCHAT = (
+    "airoboros_v3", "alpaca", "chatml", "gemma", "llama-2", "llama-3", "mistral", "vicuna_v1.1", "zephyr",
+)  # fmt: skip
 _MARKS = ("train", "training", "trainable", "weight", "train_on_turn", "loss")
 
 
@@ -113,6 +118,7 @@ def _fields(entry: Mapping[str, Any], roles: dict[str, str]) -> list[str]:
     trained = entry.get("roles_to_train")
     if trained is not None and not all(role in ROLES["assistant"] for role in trained):
         problems.append(f"roles_to_train: replies alone are learned, not {', '.join(map(str, trained))}")
+    problems += _own_fields(entry.get("type"))
     for name in ("train_on_eos", "train_on_eot"):
         if entry.get(name) not in (None, "turn"):
             problems.append(f"{name}: each reply is learned with its stop token")
@@ -124,6 +130,15 @@ def _fields(entry: Mapping[str, Any], roles: dict[str, str]) -> list[str]:
     return problems
 
 
+def _own_fields(kind: object) -> Iterator[str]:
+    """Yield what to rename where the type names the fields of its records."""
+    if isinstance(kind, dict):
+        for name in ("instruction", "input", "output", "system"):
+            field = kind.get(f"field_{name}")
+            if field not in (None, "", name):
+                yield f"rename the field {field} to {name}"
+
+
 def _template(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
     """Write the types' template; return what differs."""
     kinds = {_kind(entry) for entry in entries}
@@ -131,6 +146,9 @@ def _template(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
     if kinds <= {"chat"}:
         if len(inside) == 1 and "chat_template" not in draft.given:
             draft.given["chat_template"] = draft.left["chat_template"] = inside.pop()
+        old = [entry for entry in entries if str(entry.get("type")).startswith("sharegpt")]
+        if old and (draft.get("chat_template") is None or any(entry.get("conversation") for entry in old)):
+            return _of_fastchat(draft, old)
         if draft.get("chat_template") is not None:
             axolotl_template(draft, "chat_template")
         else:
@@ -150,6 +168,24 @@ def _template(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
     draft.values |= written("model")
     names = ", ".join(str(entry.get("type")) for entry in entries)
     return [f"type {names}: template: model is written, with another text; one type of records a run"]
+
+
+def _of_fastchat(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
+    """Write the template of `type: sharegpt`, which releases before 0.6 took from FastChat by name."""
+    if "chat_template" in draft.left:
+        draft.idle("chat_template", "conversation names the template")
+    names = sorted({str(entry["conversation"]) for entry in entries if entry.get("conversation")})
+    if not names:
+        draft.default("mask_policy", "spans")
+        draft.default("template", "vicuna_v1.1", "that of type sharegpt without conversation, before 0.6")
+        return []
+    others = ["data sets with templates of their own: one is written"] if len(names) > 1 else []
+    if names[0] in _FASTCHAT:
+        draft.values |= written(names[0])
+        return others
+    draft.values |= written("model")
+    known = ", ".join(_FASTCHAT)
+    return [*others, f"conversation: {names[0]} is none of {known}; template: model is written"]
 
 
 def _kind(entry: Mapping[str, Any]) -> str:
