@@ -8,9 +8,9 @@ reads its own file, with its own defaults; `fastsft import` makes ours of it.
 
 Of each pair: the losses of every step, the rows of the first step as the framework's model got them, and
 ours. The first loss of both sides must be the mean over its own targets, as transformers computes it for the
-initial weights (`recomputed`), within 1e-5: a difference between the first losses is then that of the labels,
-whose kinds `fastsft inspect --against_config` counts. `--write` writes the table of docs/comparing_labels.md,
-too.
+initial weights (`recomputed`), within 1e-5 (axolotl's: the mean of its micro-batches' means). A difference
+between the first losses is then that of the labels, whose kinds `fastsft inspect --against_config` counts.
+`--write` writes the table of docs/comparing_labels.md, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -35,102 +36,46 @@ import yaml
 
 from fastsft import _C
 from fastsft.cli import import_config
-from fastsft.cli.demo import packaged_conversations
 from fastsft.data.chat.labelling import LabelSettings
 from fastsft.inspection.against.comparison import Against, Comparison, compare
 from fastsft.inspection.against.configuration import read_configuration
 from fastsft.inspection.against.frameworks import FRAMEWORKS
 from fastsft.inspection.inspect import prepare
+from framework_recipes import (
+    LENGTH,
+    MARKED,
+    RECIPES,
+    RECORDS,
+    STEPS,
+    TEMPLATES,
+    configurations,
+    write_data,
+    write_stand_in,
+)  # fmt: skip
 from harness import RESULTS, UnequalResultsError, hardware, run_json, versions
-from published_templates import write_model
 
 PAGE = Path(__file__).parents[1] / "docs" / "comparing_labels.md"
 BEGIN, END = "<!-- curves: begin -->", "<!-- curves: end -->"
 SCRIPT = Path(__file__).parent / "baselines" / "framework_trainer.py"
 TOLERANCE = 1e-5
-RECORDS, BATCH, STEPS, LENGTH, RATE = 16, 4, 6, 1024, 1e-3
-# Template: kind of model, and the names that LLaMA-Factory and ms-swift have for it.
-TEMPLATES = {
-    "qwen2.5": ("qwen2", "qwen", {"model_type": "qwen2", "template": "qwen2_5"}),
-    "llama-3": ("llama", "llama3", {"model_type": "llama", "template": "llama3"}),
-}
-SYSTEM = "Answer in one sentence."
-Rows = list[list[list[int]]]
-
-
-def write_stand_in(folder: Path, template: str) -> Path:
-    """A tiny random model with the published template and its special tokens."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    write_model(folder, template)
-    # TRL knows templates by their whole text, and Qwen2.5's ends with a line break.
-    path = folder / "chat_template.jinja"
-    path.write_text(path.read_text("utf-8").rstrip("\n") + "\n" * (template == "qwen2.5"), "utf-8")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(
-        TEMPLATES[template][0], vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128,
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=LENGTH,
-        initializer_range=0.1, tie_word_embeddings=False, bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    return folder
-
-
-def records() -> Iterator[dict[str, Any]]:
-    """Conversations of the demo as messages; every other one has a system text."""
-    names = {"human": "user", "gpt": "assistant"}
-    for number, record in enumerate(json.loads(packaged_conversations())[:RECORDS]):
-        messages = [{"role": names[m["from"]], "content": m["value"]} for m in record["conversations"]]
-        system = [{"role": "system", "content": SYSTEM}] if number % 2 else []
-        yield {"messages": [*system, *messages]}
-
-
-def configurations(
-    model: Path, data: Path, out: Path, template: str
-) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return a file of each framework: its name and its keys. Other keys have the framework's defaults."""
-    _, llamafactory, swift = TEMPLATES[template]
-    steps = {"gradient_accumulation_steps": RECORDS // BATCH, "learning_rate": RATE}
-    usual = {
-        **steps, "per_device_train_batch_size": BATCH, "num_train_epochs": STEPS, "logging_steps": 1,
-        "save_strategy": "no", "report_to": "none", "output_dir": str(out),
-    }  # fmt: skip
-    return {
-        "trl": ("trl.yaml", {
-            "model_name_or_path": str(model), "dataset_name": str(data.parent), "assistant_only_loss": True,
-            "max_length": LENGTH, "dtype": "float32", "bf16": False, **usual,
-        }),
-        "llamafactory": ("llamafactory.yaml", {
-            "model_name_or_path": str(model), "stage": "sft", "do_train": True, "finetuning_type": "full",
-            "dataset": "chats", "dataset_dir": str(data.parent.parent), "template": llamafactory,
-            "cutoff_len": LENGTH, "bf16": False, **usual,
-        }),
-        "swift": ("swift.json", {
-            "model": str(model), **swift, "tuner_type": "full", "dataset": [str(data)],
-            "torch_dtype": "float32", "max_length": LENGTH, "split_dataset_ratio": 0, **usual,
-        }),
-        "axolotl": ("axolotl.yaml", {
-            "base_model": str(model), "sequence_len": LENGTH, "chat_template": "tokenizer_default",
-            "datasets": [{"path": str(data), "ds_type": "json", "type": "chat_template"}],
-            "micro_batch_size": BATCH, "num_epochs": STEPS, **steps, "optimizer": "adamw_torch",
-            "lr_scheduler": "cosine", "bf16": False, "fp16": False, "tf32": False, "logging_steps": 1,
-            "save_strategy": "no", "val_set_size": 0, "output_dir": str(out),
-            "dataset_prepared_path": str(out / "prepared"),
-        }),
-    }  # fmt: skip
+# axolotl 0.19 switches the Trainer's count of a step's targets off: the loss is the mean of the means of
+# micro-batches, and a token of a micro-batch with few targets weighs more.
+MEANS_OF_MICRO_BATCHES = ("axolotl",)
+Row = list[list[int]]
+Rows = list[Row]
 
 
 @dataclass
 class Pair:
     """A framework and fastsft on one recipe: the losses of each step.
 
-    recomputed: the largest difference between the first loss of a side and the mean over its targets.
-    targets: how many tokens each side learns. kinds: counts of differences by kind. lost: headings of the
-    keys that the import does not carry.
+    recipe: a key of RECIPES. recomputed: the largest difference between the first loss of a side and the mean
+    over its targets. targets: how many tokens each side learns. kinds: counts of differences by kind.
+    is_of_means: True if the framework's loss is the mean of several micro-batches' means. lost: headings of
+    the keys that the import does not carry.
     """
 
+    recipe: str
     template: str
     framework: str
     theirs: list[float]
@@ -138,6 +83,7 @@ class Pair:
     recomputed: float
     targets: tuple[int, int]
     kinds: dict[str, dict[str, int]]
+    is_of_means: bool
     lost: list[str]
     versions: dict[str, str]
 
@@ -197,19 +143,29 @@ def compared_labels(config: Path, model: Path, data: Path, python: str) -> Compa
     return compare(setup, str(data), seen, against)
 
 
-def mean_loss(model: Path, rows: Rows) -> float:
+def loss_of(model: Path, rows: Rows) -> float:
     """The mean over all targets, row by row, as transformers computes it for the initial weights."""
     from transformers import AutoModelForCausalLM
 
     whole = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-    total, count = 0.0, 0
+    total = 0.0
     with torch.no_grad():
         for ids, labels in rows:
             logits = whole(torch.tensor([ids])).logits[0, :-1]
             targets = torch.tensor(labels[1:])
             total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
-            count += int((targets != -100).sum())
-    return total / count
+    return total / num_targets(rows)
+
+
+def num_targets(rows: Rows) -> int:
+    return sum(label != -100 for _, labels in rows for label in labels[1:])
+
+
+def loss_there(name: str, model: Path, micro_batches: list[Rows]) -> float:
+    """The first loss of a framework: over all targets of its step, or the mean of micro-batches' means."""
+    if name not in MEANS_OF_MICRO_BATCHES:
+        return loss_of(model, [row for rows in micro_batches for row in rows])
+    return sum(loss_of(model, rows) for rows in micro_batches) / len(micro_batches)
 
 
 def rows_of(comparison: Comparison, side: str) -> Rows:
@@ -219,10 +175,11 @@ def rows_of(comparison: Comparison, side: str) -> Rows:
     ]
 
 
-def compare_pair(name: str, python: str, template: str, folder: Path) -> Pair:
+def compare_pair(recipe: str, name: str, python: str, template: str, folder: Path) -> Pair:
     """Train both sides and check that each first loss is the mean over its own targets."""
     model, data = folder / "model", folder / "data" / "chats.jsonl"
     file, given = configurations(model, data, folder / f"{name}-out", template)[name]
+    given |= RECIPES[recipe][name]
     config = folder / file
     config.write_text(json.dumps(given) if file.endswith(".json") else yaml.safe_dump(given))
     theirs = run_theirs(name, python, config, folder)
@@ -232,52 +189,56 @@ def compare_pair(name: str, python: str, template: str, folder: Path) -> Pair:
         import_config.main([str(config), "--output", str(imported)])
     ours = run_ours(imported, folder / f"{name}-ours")
     comparison = compared_labels(config, model, data, python)
-    if sorted(theirs["rows"]) != sorted(rows_of(comparison, "theirs")):
+    their_rows = [row for rows in theirs["micro_batches"] for row in rows]
+    if sorted(their_rows) != sorted(rows_of(comparison, "theirs")):
         raise UnequalResultsError(f"{name}: it trains on other rows than inspect --against_config shows")
-    means = [mean_loss(model, rows) for rows in (theirs["rows"], rows_of(comparison, "ours"))]
+    our_rows = rows_of(comparison, "ours")
+    means = loss_there(name, model, theirs["micro_batches"]), loss_of(model, our_rows)
     worst = max(abs(a - b) for a, b in zip(means, (theirs["losses"][0], ours[0]), strict=True))
     if not worst <= TOLERANCE:
         raise UnequalResultsError(
             f"{name}: the first losses {theirs['losses'][0]:.8f} and {ours[0]:.8f} are not the means over "
             f"their targets, {means[0]:.8f} and {means[1]:.8f}"
         )
-    targets = tuple(
-        sum(label != -100 for _, labels in rows for label in labels[1:])
-        for rows in (theirs["rows"], rows_of(comparison, "ours"))
-    )
     lost = [line for line in imported.read_text().splitlines() if line.startswith("# NOT CARRIED")]
     kinds = {str(kind): count for kind, count in comparison.counts().items()}
-    return Pair(template, name, theirs["losses"], ours, worst, targets, kinds, lost, theirs["versions"])  # type: ignore[arg-type]
-
-
-def write_data(folder: Path) -> None:
-    """The conversations, and the file with which LLaMA-Factory finds them."""
-    (folder / "data").mkdir()
-    lines = [json.dumps(record) + "\n" for record in records()]
-    (folder / "data" / "chats.jsonl").write_text("".join(lines))
-    tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
-            "system_tag": "system"}  # fmt: skip
-    entry = {
-        "file_name": "data/chats.jsonl",
-        "formatting": "sharegpt",
-        "columns": {"messages": "messages"},
-        "tags": tags,
-    }
-    (folder / "dataset_info.json").write_text(json.dumps({"chats": entry}))
+    is_of_means = name in MEANS_OF_MICRO_BATCHES and len(theirs["micro_batches"]) > 1
+    return Pair(
+        recipe, template, name, theirs["losses"], ours, worst,
+        (num_targets(their_rows), num_targets(our_rows)), kinds, is_of_means, lost, theirs["versions"],
+    )  # fmt: skip
 
 
 def table(pairs: list[Pair]) -> Iterator[str]:
     yield (
-        "| template | framework | first loss there | here | difference | largest in "
-        f"{STEPS} steps | targets there, here | kinds of difference |"
+        "| learned | template | framework | first loss there | here | difference | largest in "
+        f"{STEPS} steps | targets there, here | causes |"
     )
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for pair in pairs:
-        kinds, title = ", ".join(pair.kinds) or "none", FRAMEWORKS[pair.framework].title
+        means = ["mean of micro-batches"] if pair.is_of_means else []
+        causes, title = ", ".join([*pair.kinds, *means]) or "none", FRAMEWORKS[pair.framework].title
         yield (
-            f"| {pair.template} | {title} | {pair.theirs[0]:.6f} | {pair.ours[0]:.6f} "
-            f"| {pair.first:.1e} | {pair.largest:.1e} | {pair.targets[0]:,}, {pair.targets[1]:,} | {kinds} |"
+            f"| {pair.recipe} | {pair.template} | {title} | {pair.theirs[0]:.6f} | {pair.ours[0]:.6f} "
+            f"| {pair.first:.1e} | {pair.largest:.1e} | {pair.targets[0]:,}, {pair.targets[1]:,} | {causes} |"
         )
+
+
+def all_pairs(
+    pythons: dict[str, str], templates: list[str], folder: Path, failures: dict[str, str]
+) -> Iterator[Pair]:
+    """Yield what every recipe gives with every template; a pair that fails is written to `failures`."""
+    for recipe, template in itertools.product(RECIPES, templates):
+        place = folder / recipe.replace(",", "").replace(" ", "_") / template
+        if not place.exists():
+            write_data(place, is_marked=recipe == MARKED)
+            write_stand_in(place / "model", template)
+        for name in (name for name in pythons if name in RECIPES[recipe]):
+            try:
+                yield compare_pair(recipe, name, pythons[name], template, place)
+            except (RuntimeError, ValueError) as error:
+                failures[f"{recipe}, {template}, {name}"] = str(error)[-3000:]
+                print(f"{recipe}, {template}, {name}: {error}", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -292,21 +253,14 @@ def main() -> int:
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    pairs, failures = [], {}
+    pairs: list[Pair] = []
+    failures: dict[str, str] = {}
+    pythons = dict(word.split("=", 1) for word in options.pythons)
     with tempfile.TemporaryDirectory() as temporary:
-        for template in options.templates:
-            folder = (options.folder or Path(temporary)).resolve() / template
-            if not folder.exists():
-                folder.mkdir(parents=True)
-                write_data(folder)
-                write_stand_in(folder / "model", template)
-            for name, python in (word.split("=", 1) for word in options.pythons):
-                try:
-                    pairs.append(compare_pair(name, python, template, folder))
-                    print(*list(table(pairs[-1:]))[2:], flush=True)
-                except (RuntimeError, ValueError) as error:
-                    failures[f"{template} {name}"] = str(error)[-3000:]
-                    print(f"{template} {name}: {error}", file=sys.stderr, flush=True)
+        folder = (options.folder or Path(temporary)).resolve()
+        for pair in all_pairs(pythons, options.templates, folder, failures):
+            pairs.append(pair)
+            print(*list(table([pair]))[2:], flush=True)
     record = {
         "pairs": [{**asdict(p), "first": p.first, "largest": p.largest} for p in pairs], "failures": failures,
         "versions": versions(("fastsft", "torch", "transformers")), "hardware": hardware(),

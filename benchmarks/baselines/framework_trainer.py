@@ -3,7 +3,8 @@
 usage: PYTHON benchmarks/baselines/framework_trainer.py llamafactory CONFIG --report R
 
 PYTHON has the framework. Writes JSON to R: unrounded losses, versions, and the rows of the first optimizer
-step as the model got them: [ids, labels] without padding. The baseline of bench_frameworks.py.
+step as the model got them, by micro-batch: [ids, labels] without padding. The baseline of
+bench_frameworks.py.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.losses: dict[int, float] = {}
-        self.rows: list[list[list[int]]] = []
+        self.micro_batches: list[list[list[list[int]]]] = []
         self._step = Trainer.training_step
 
     def begin(self) -> None:
@@ -41,7 +42,7 @@ class Watch:
         def step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
             number = trainer.state.global_step
             if number == 0:
-                watch.rows += rows_of(inputs)
+                watch.micro_batches.append(rows_of(inputs))
             loss = watch._step(trainer, model, inputs, *args, **kwargs)
             watch.losses[number] = watch.losses.get(number, 0.0) + loss.item()
             return loss
@@ -103,7 +104,8 @@ def main() -> None:
     COMMANDS[args.name](args.config)
     packages = (PACKAGES[args.name], "transformers", "torch")
     losses = [watch.losses[step] for step in sorted(watch.losses)]
-    report = {"losses": losses, "rows": watch.rows, "versions": {p: version(p) for p in packages}}
+    found = {p: version(p) for p in packages}
+    report = {"losses": losses, "micro_batches": watch.micro_batches, "versions": found}
     args.report.write_text(json.dumps(report))
 
 
