@@ -61,6 +61,14 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"question": "Dog?", "answer": "Hund.", "history": []},
     ],
     "data/calls.json": [{"conversations": sharegpt("Hi", "Ho.", "He?", "Ha.", names=("caller", "agent"))}],
+    "shares.jsonl": [
+        {"conversations": sharegpt("Hi", "Ho.")},
+        {"conversations": [{"from": "system", "value": "Be brief."}, *sharegpt("A?", "B.", "C?", "D.")]},
+    ],
+    "targets.jsonl": [
+        {"instruction": "Add.", "output": "Three.", "context": "Add.", "target": "Three."},
+    ],
+    "agents.jsonl": [{"chat": sharegpt("Hi", "Ho.", "He?", "Ha.", names=("customer", "agent"))}],
     "bodies.jsonl": [{"body": "It rains.", "text": "It rains."}],
 }  # fmt: skip
 # trainer and file -> stand-in, data, kinds of difference
@@ -83,6 +91,18 @@ CASES: dict[tuple[str, str], tuple[str, str, set[str]]] = {
     # A completion: the import says to rename the field, so the data has it under both names.
     ("axolotl", "half"): (LLAMA_2, "bodies.jsonl", set()),
     ("axolotl", "chat_template"): (LLAMA_3, "chats.jsonl", set()),
+    # Qwen3.5 writes an empty block of thoughts in the last reply alone, with which every prompt for a reply
+    # ends: axolotl learns earlier replies without it, here each has the context that a server writes.
+    ("axolotl", "holdout"): ("qwen3.5", "chats.jsonl", {"thoughts"}),
+    # The import names both: the prompt of records with an input, and the line break after ### Response:.
+    ("axolotl", "qlora"): (LLAMA_3, "data/facts.json", {"default system text", "lead of a reply"}),
+    # Release 0.19 has no type sharegpt any more.
+    ("axolotl", "sharegpt_8bit"): (LLAMA_2, "shares.jsonl", {"dropped record"}),
+    ("axolotl", "full_zero2"): (LLAMA_3, "shares.jsonl", {"dropped record"}),
+    # A text of its own in the YAML, which the import does not carry.
+    ("axolotl", "own_prompt"): (LLAMA_3, "targets.jsonl", {"default system text", "white space", "other"}),
+    # The import names both: roles_to_train has users, and train_on_eos is last.
+    ("axolotl", "dora_roles"): ("qwen2.5", "agents.jsonl", {"prompt learned", "end mark"}),
 }
 
 
