@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastsft import _C
+from native_families import CONFIGS
 
 Cases = dict[str, dict[str, Any]]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -27,20 +28,65 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adafactor": {"optimizer": "adafactor"},
     "sgd": {"optimizer": "sgd"},
 }  # fmt: skip
-STRATEGIES: Cases = {
-    f"{strategy} {name}": {
-        "family": "untied", "node_size": 2 if within_nodes else 0,
-        "options": {"strategy": strategy, **OPTIONS[name]},
+DTYPES: dict[str, dict[str, Any]] = {"float32": {}, "bfloat16": {"compute_dtype": "bfloat16"}}
+# One family for each difference between the ways in which transformers computes it.
+GENERIC = ("biases", "qwen3_moe", "gemma2")
+
+
+def on_strategies(named: Cases) -> Cases:
+    """Return the cases with every strategy."""
+    return {
+        f"{strategy} {name}": {
+            **case, "node_size": 2 if within_nodes else 0,
+            "options": {"strategy": strategy, **case["options"]},
+        }
+        for strategy, within_nodes in _C.strategies().items()
+        for name, case in named.items()
+    }  # fmt: skip
+
+
+def of_family(family: str, dtype: str, **more: Any) -> dict[str, Any]:
+    return {"family": family, "options": DTYPES[dtype], **more}
+
+
+# Matrices of quantised operands have sizes that are multiples of 16.
+FP8: Cases = {
+    f"fp8 {scaling}": {
+        "family": "untied", "sizes": {"intermediate_size": 112},
+        "options": {"compute_dtype": "bfloat16", "fp8": scaling},
     }
-    for strategy, within_nodes in _C.strategies().items()
-    for name in ("plain", "bfloat16", "offload", "long rows")
+    for scaling in ("rowwise", "tensorwise")
 }  # fmt: skip
 # Ranks that share the tokens of a micro-batch, with the options that change a step's buffers and copies.
-CONTEXT: Cases = {
-    f"{strategy} {name}": {
-        "family": "untied", "node_size": 2 if within_nodes else 0,
-        "options": {"strategy": strategy, "context_parallel_size": 2, **OPTIONS[name]},
+CONTEXT = on_strategies(
+    {
+        name: {"family": "untied", "options": {"context_parallel_size": 2, **OPTIONS[name]}}
+        for name in ("plain", "bfloat16", "long rows", "recompute none")
     }
-    for strategy, within_nodes in _C.strategies().items()
-    for name in ("plain", "bfloat16", "long rows", "recompute none")
-}  # fmt: skip
+)
+STRATEGIES = on_strategies(
+    {
+        name: {"family": "untied", "options": OPTIONS[name]}
+        for name in ("plain", "bfloat16", "offload", "long rows")
+    }
+)
+# What else every strategy trains, in groups.
+GROUPS: dict[str, Cases] = {
+    **{dtype: on_strategies({family: of_family(family, dtype) for family in CONFIGS}) for dtype in DTYPES},
+    "generic": on_strategies(
+        {
+            f"generic {family} {dtype}": of_family(family, dtype, generic=True)
+            for family in GENERIC
+            for dtype in DTYPES
+        }
+    ),
+    "options": on_strategies(
+        {
+            **{
+                name: {"family": "untied", "options": OPTIONS[name]}
+                for name in ("tiles", "inputs on the host", "narrow", "adamw_8bit")
+            },
+            **FP8,
+        }
+    ),
+}

@@ -3,7 +3,7 @@
 usage: RANK=... WORLD_SIZE=... python engine_steps.py cpu|cuda FOLDER CASES
 
 FOLDER: for the ranks' rendezvous. CASES: a JSON object of {name: {"model": a folder, "node_size": 0 for one
-node, "options": of the engine, "cudnn": True for its attention}}.
+node, "options": of the engine, "cudnn": True for its attention, "generic": True for transformers' model}}.
 Prints a JSON object with the losses and gradient norms of each case's steps, and the sum of all its weights.
 """
 
@@ -68,16 +68,24 @@ def options_of(case: dict[str, Any], device: str) -> dict[str, Any]:
     return options | groups(RANK, WORLD_SIZE, case.get("node_size", 0), shared)
 
 
+def engine_of(case: dict[str, Any], device: str) -> Any:
+    """Make the case's engine; collective."""
+    model, options = Path(case["model"]), options_of(case, device)
+    if case.get("generic"):
+        from generic_engines import loaded_generic_engine  # imports transformers, for seconds
+
+        return loaded_generic_engine(model, rank=RANK, **options)
+    engine = make_engine(model, **options)
+    if case.get("cudnn"):  # which computes nothing that must be deterministic
+        torch.use_deterministic_algorithms(False)
+        engine.use_cudnn(True)
+    return engine
+
+
 def main() -> None:
     kind, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     device = begin_rank(kind, folder)
-    done = {}
-    for name, case in cases.items():
-        engine = make_engine(Path(case["model"]), **options_of(case, device))
-        if case.get("cudnn"):  # which computes nothing that must be deterministic
-            torch.use_deterministic_algorithms(False)
-            engine.use_cudnn(True)
-        done[name] = results_of(engine)
+    done = {name: results_of(engine_of(case, device)) for name, case in cases.items()}
     if WORLD_SIZE > 1:
         dist.destroy_process_group()
     print(json.dumps(done))

@@ -13,10 +13,14 @@ FOLDER = tempfile.TemporaryDirectory(prefix="fake_device_models_")
 
 
 @cache
-def model_of(family: str) -> str:
-    return str(write_model(Path(FOLDER.name, family), family))
+def model_of(family: str, **sizes: int) -> str:
+    name = "_".join([family, *(f"{name}_{size}" for name, size in sizes.items())])
+    return str(write_model(Path(FOLDER.name, name), family, **sizes))
 
 
 def with_models(cases: Cases) -> Cases:
     """Return the cases with the folder of each one's model, as the programs read them."""
-    return {name: {**case, "model": model_of(case["family"])} for name, case in cases.items()}
+    return {
+        name: {**case, "model": model_of(case["family"], **case.get("sizes", {}))}
+        for name, case in cases.items()
+    }

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fake_device.cases import CONTEXT, OPTIONS, STRATEGIES, Cases
+from fake_device.cases import CONTEXT, DTYPES, GENERIC, GROUPS, OPTIONS, STRATEGIES, Cases, of_family
 from fake_device.models import with_models
 from fake_device.running import FakeDevice, run_program
 from native_families import CONFIGS
@@ -22,7 +22,13 @@ FakeDevices = Callable[..., FakeDevice]
 LIMITS = {"float32": (1e-6, 1e-5), "bfloat16": (5e-3, 3e-2), "float16": (2e-3, 1e-2)}
 ONE_RANK: Cases = {
     **{f"llama {name}": {"family": "untied", "options": options} for name, options in OPTIONS.items()},
-    **{family: {"family": family, "options": {}} for family in CONFIGS if family != "untied"},
+    **{family: of_family(family, "float32") for family in CONFIGS if family != "untied"},
+    **{f"{family} bfloat16": of_family(family, "bfloat16") for family in CONFIGS if family != "untied"},
+    **{
+        f"generic {family} {dtype}": of_family(family, dtype, generic=True)
+        for family in GENERIC
+        for dtype in DTYPES
+    },
 }
 QUICK = {
     "lazy": ["llama narrow", "gemma2", "llama inputs on the host"],
@@ -102,3 +108,12 @@ def test_all_strategies_share_a_context(
 ) -> None:
     device = fake_device(schedule=schedule, seed=5, races=True, devices=ranks)
     compare(CONTEXT, tmp_path, device, ranks=ranks)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_strategy_trains(ranks: int, group: str, fake_device: FakeDevices, tmp_path: Path) -> None:
+    """Every family in both engines, and options of a strategy's own."""
+    device = fake_device(schedule="mixed", seed=4, races=True, devices=ranks)
+    compare(GROUPS[group], tmp_path, device, ranks=ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,18 @@ def generic_engine(model: Any, *, recompute: bool = False, packs: bool = False, 
         for part in one.stored:
             engine.set_parameter(part.name, part.part_of(values[one.name].detach()))
     engine.publish()
+    return engine
+
+
+def loaded_generic_engine(directory: Path, *, rank: int = 0, **options: Any) -> _C.Engine:
+    """The engine of a model directory, on `device` and in `compute_dtype` of the options."""
+    state, others = of_state(options)
+    text = (directory / "config.json").read_text()
+    model = empty_model(json.loads(text), getattr(torch, options.get("compute_dtype", "float32")))
+    device = options.get("device", "cpu")
+    made = GenericModel(model, device=device, recompute=False, packs=True, rank=rank)
+    engine = _C.Engine(text, state, model=made.for_engine(), **others)
+    _C.load_model(engine, str(directory))
     return engine
 
 

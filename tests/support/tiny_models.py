@@ -15,16 +15,19 @@ from native_families import CONFIGS
 STRATEGIES = list(_C.strategies())
 
 
-def write_model(directory: Path, kind: str, dtype: str = "float32", max_shard_size: str = "5GB") -> Path:
-    """A random model of `CONFIGS[kind]`; equal for equal arguments."""
+def write_model(
+    directory: Path, kind: str, dtype: str = "float32", max_shard_size: str = "5GB", **sizes: int
+) -> Path:
+    """A random model of `CONFIGS[kind]`; equal for equal arguments. sizes: those of another size."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = AutoConfig.for_model(
-        vocab_size=70, hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4,
-        max_position_embeddings=64, pad_token_id=0, initializer_range=0.3, **CONFIGS[kind],
-    )  # fmt: skip
+    config = AutoConfig.for_model(**{
+        "vocab_size": 70, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0, "initializer_range": 0.3,
+        **CONFIGS[kind], **sizes,
+    })  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         if parameter.dim() == 1:
