@@ -1,6 +1,8 @@
 """Play one case of interrupted_steps.py again and again, each time without the waits of one place.
 
-usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE
+usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE EVERY
+
+EVERY: as for interrupted_steps.py.
 
 Prints lines of JSON. The first, {"places": [...]}, has all places that the ranks pass; the program then reads
 a line with those to leave out. {"place": ...} comes before a place is left out, and {"place": ..., "noticed":
@@ -24,7 +26,6 @@ from fake_device.engine_steps import RANK, WORLD_SIZE, begin_rank, options_of
 from fake_device.interrupted_steps import DEVICE, play
 
 PLACE = re.compile(r"call ((?:wait|synchronize):[0-9a-f,]+)$", re.MULTILINE)
-EVERY = 14
 
 
 def tell(**line: Any) -> None:
@@ -47,14 +48,14 @@ def places_of_all_ranks() -> list[str]:
 
 
 def main() -> None:
-    folder, case = Path(sys.argv[1]), json.loads(sys.argv[2])
+    folder, case, every = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
     device = begin_rank("cuda", folder)
     model, options = Path(case["model"]), options_of(case, device)
 
     def played(place: str) -> str:
         """Return all results, as text: NaN is then equal to itself."""
         DEVICE.fake_device_leave_out(place.encode())
-        result = json.dumps(play(model, options, EVERY, folder))
+        result = json.dumps(play(model, options, every, folder))
         DEVICE.fake_device_leave_out(b"")
         gc.collect()
         torch.cuda.synchronize()

@@ -1,10 +1,12 @@
 """Leave out each wait of the product in turn, and print what notices: a table for docs/gpu.md.
 
-usage: python -m fake_device.mutations [--only WORD] [--part N/ALL] [--again] [CASE ...]   (in tests, minutes)
+usage: python -m fake_device.mutations [OPTIONS] [CASE ...]   (in tests, minutes)
 
-CASE: of cases.STRATEGIES; default: all. WORD: only waits whose name has it. N/ALL: only each ALLth wait, from
-the Nth on. --again: also waits that an earlier case has noticed; by default a later case leaves out the waits
-that no earlier one has passed or noticed.
+CASE: of cases.STRATEGIES; default: all.
+--only WORD: only waits whose name has it. --part N/ALL: only each ALLth wait, from the Nth on.
+--every N: steps are broken off at each Nth collective in turn.
+--again: also waits that an earlier case has noticed; by default a later case leaves out the waits that no
+earlier one has passed or noticed.
 
 A wait is a place in the extension that calls cudaStreamWaitEvent, cudaEventSynchronize, cudaStreamSynchronize
 or cudaDeviceSynchronize. "races": two operations touched the same bytes, and nothing ordered them. "values":
@@ -28,7 +30,8 @@ from fake_device.models import with_models
 from fake_device.running import FakeDevice, start_program
 from fastsft import _C
 
-PATIENCE = 20  # seconds that a rank waits for the others
+PATIENCE = 60  # seconds that a rank waits for the others, on a machine that does other work as well
+EVERY = 14  # of the collectives of a step
 
 
 def symbols() -> list[tuple[int, str]]:
@@ -60,7 +63,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 
 def play(
-    case: dict[str, Any], folder: Path, choose: Callable[[list[str]], list[str]]
+    case: dict[str, Any], folder: Path, choose: Callable[[list[str]], list[str]], every: int
 ) -> tuple[list[dict[str, Any]], bool]:
     """Run mutated_steps.py on all ranks; return its lines, and whether it came to its end.
 
@@ -71,7 +74,8 @@ def play(
         folder / "reports", schedule="lazy", devices=ranks, races=True, counts=True,
         settings={"PATIENCE": PATIENCE},
     )  # fmt: skip
-    started = start_program(device, "mutated_steps", str(folder), json.dumps(case), ranks=ranks)
+    arguments = (str(folder), json.dumps(case), str(every))
+    started = start_program(device, "mutated_steps", *arguments, ranks=ranks)
     for process in started:
         first = next(lines_of(process), None)
         assert first, process.communicate()[1][-4000:]
@@ -84,7 +88,9 @@ def play(
     return lines, not any(process.returncode for process in started)
 
 
-def mutate(case: dict[str, Any], choose: Callable[[list[str]], list[str]]) -> dict[str, set[str]]:
+def mutate(
+    case: dict[str, Any], choose: Callable[[list[str]], list[str]], every: int = EVERY
+) -> dict[str, set[str]]:
     """Leave out each chosen place in turn; return by what it was noticed. A failure ends the programs."""
     found: dict[str, set[str]] = {}
 
@@ -94,7 +100,7 @@ def mutate(case: dict[str, Any], choose: Callable[[list[str]], list[str]]) -> di
     complete = False
     while not complete:
         with tempfile.TemporaryDirectory() as folder:
-            lines, complete = play(case, Path(folder), left)
+            lines, complete = play(case, Path(folder), left, every)
         for line in lines:
             found.setdefault(line["place"], set()).update(line.get("noticed", ()))
         if not complete:
@@ -106,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--part", default="1/1")
+    parser.add_argument("--every", type=int, default=EVERY)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("cases", nargs="*", default=list(STRATEGIES))
     options = parser.parse_args()
@@ -118,7 +125,7 @@ def main() -> None:
 
     print("| case | wait | noticed by |\n|---|---|---|")
     for name, case in with_models({name: STRATEGIES[name] for name in options.cases}).items():
-        found = mutate(case, chosen)
+        found = mutate(case, chosen, options.every)
         for place, by in sorted(found.items()):
             kind = place.partition(":")[0]
             how = ", ".join(sorted(by)) or "nothing"
