@@ -24,6 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "long rows": {
         "recompute": "block", "compute_dtype": "bfloat16", "tile_tokens": 7, "offload_inputs": True,
     },
+    "one reduction a step": {"sync_each_batch": False},
     "adamw_8bit": {"optimizer": "adamw_8bit"},
     "adafactor": {"optimizer": "adafactor"},
     "sgd": {"optimizer": "sgd"},
@@ -67,7 +68,7 @@ CONTEXT = on_strategies(
 STRATEGIES = on_strategies(
     {
         name: {"family": "untied", "options": OPTIONS[name]}
-        for name in ("plain", "bfloat16", "offload", "long rows")
+        for name in ("plain", "bfloat16", "offload", "long rows", "one reduction a step")
     }
 )
 # What else every strategy trains, in groups.
