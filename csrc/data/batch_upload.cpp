@@ -81,13 +81,8 @@ int64_t most_packed_bytes(int64_t tokens, int64_t labels, int64_t batches) {
 
 BatchUpload::BatchUpload(at::Device device) : device_(device), stream_(side_stream(device)) {}
 
-// Freeing the buffers is ordered on the current stream only, so the current stream first waits for
-// outstanding uploads.
-BatchUpload::~BatchUpload() {
-  for (const Block& block : blocks_) {
-    for (const auto& event : block.copied) block_quietly(event);
-  }
-}
+// A step that ended early leaves uploads under way.
+BatchUpload::~BatchUpload() { join_quietly(stream_); }
 
 void BatchUpload::reserve(int64_t bytes, size_t batches) {
   for (Block& block : blocks_) make_room(block, bytes, batches);

@@ -42,9 +42,12 @@ void DeviceEvent::synchronize(const char* what) const {
   if (event_) event_->synchronize();
 }
 
-void block_quietly(const DeviceEvent& event) noexcept {
+void join_quietly(const std::optional<c10::Stream>& stream) noexcept {
+  if (!stream) return;
   try {
-    event.block();
+    DeviceEvent all(stream->device());
+    all.record(stream);
+    all.block();
   } catch (const std::exception&) {
     return;
   }

@@ -38,8 +38,9 @@ class DeviceEvent {
   std::optional<c10::Event> event_;
 };
 
-// Calls event.block() and ignores errors, for use in destructors: after a device failure there is
-// nothing left to wait for.
-void block_quietly(const DeviceEvent& event) noexcept;
+// Makes later work on the current stream wait for all work enqueued on `stream`, before memory that
+// `stream` uses is freed: freeing is ordered on the current stream only. Ignores errors, for use in
+// destructors: after a device failure there is nothing left to wait for.
+void join_quietly(const std::optional<c10::Stream>& stream) noexcept;
 
 }  // namespace fastsft

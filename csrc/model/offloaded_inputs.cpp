@@ -29,12 +29,10 @@ OffloadedInputs::OffloadedInputs(at::Device device, int64_t lowest, int64_t laye
   for (auto& slot : slots_) slot.left.record();
 }
 
-// Freeing the slots is ordered on the current stream only, so wait for the pending copies first.
+// A step that ended early leaves copies under way, of inputs in memory that is freed next.
 OffloadedInputs::~OffloadedInputs() {
-  for (const auto& slot : slots_) {
-    block_quietly(slot.arrived);
-    block_quietly(slot.left);
-  }
+  join_quietly(coming_);
+  join_quietly(leaving_);
 }
 
 int64_t OffloadedInputs::count(int64_t lowest, int64_t layers) {

@@ -35,12 +35,10 @@ at::Tensor OffloadedStates::room(const Part& part) const {
   return at::empty({largest}, at::TensorOptions().dtype(part(states_[0]).dtype()).device(device_));
 }
 
-// Freeing the slots is ordered on the current stream only, so wait for the pending copies first.
+// An update that ended early leaves copies under way.
 OffloadedStates::~OffloadedStates() {
-  for (const auto& slot : slots_) {
-    block_quietly(slot.arrived);
-    block_quietly(slot.left);
-  }
+  join_quietly(coming_);
+  join_quietly(leaving_);
 }
 
 UnitState OffloadedStates::on_device(size_t unit) {
@@ -87,9 +85,8 @@ void OffloadedStates::end(size_t unit) {
   slot.left.record(leaving_);
 }
 
-void OffloadedStates::finish() {
-  for (auto& slot : slots_) slot.left.block();
-}
+// The copies to the host run one after the other, so the last unit's copy is the last.
+void OffloadedStates::finish() { slot_of(states_.size() - 1).left.block(); }
 
 int64_t OffloadedStates::nbytes() const {
   int64_t sum = 0;
