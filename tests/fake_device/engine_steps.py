@@ -3,7 +3,8 @@
 usage: RANK=... WORLD_SIZE=... python engine_steps.py cpu|cuda FOLDER CASES
 
 FOLDER: for the ranks' rendezvous. CASES: a JSON object of {name: {"model": a folder, "node_size": 0 for one
-node, "options": of the engine, "cudnn": True for its attention, "generic": True for transformers' model}}.
+node, "options": of the engine, "cudnn": True for its attention, "generic": True for transformers' model,
+"adapters": True if adapters are trained}}.
 Prints a JSON object with the losses and gradient norms of each case's steps, and the sum of all its weights.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from fastsft import _C
 from rank_program import groups
 from tiny_models import conversations, make_engine
 
@@ -68,13 +70,32 @@ def options_of(case: dict[str, Any], device: str) -> dict[str, Any]:
     return options | groups(RANK, WORLD_SIZE, case.get("node_size", 0), shared)
 
 
-def engine_of(case: dict[str, Any], device: str) -> Any:
-    """Make the case's engine; collective."""
-    model, options = Path(case["model"]), options_of(case, device)
+def adapters_of(model: Path) -> _C.AdapterOptions:
+    layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
+    names = ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "mlp.down_proj")
+    modules = [f"model.layers.{layer}.{name}" for layer in range(layers) for name in names]
+    return _C.AdapterOptions(linears=[_C.AdapterLinear(module, rank=4, scale=2.0) for module in modules])
+
+
+def fill_adapters(engine: Any) -> None:
+    """Give the adapters values whose gradients are not zero; collective."""
+    generator = torch.Generator().manual_seed(0)
+    for name, shape in sorted(engine.trained_shapes.items()):
+        engine.set_parameter(name, torch.randn(shape, generator=generator) * 0.1)
+    engine.publish()
+
+
+def engine_of(case: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Make the case's engine with options_of(case, ...)."""
+    model = Path(case["model"])
     if case.get("generic"):
         from generic_engines import loaded_generic_engine  # imports transformers, for seconds
 
         return loaded_generic_engine(model, rank=RANK, **options)
+    if case.get("adapters"):
+        engine = make_engine(model, adapters=adapters_of(model), **options)
+        fill_adapters(engine)
+        return engine
     engine = make_engine(model, **options)
     if case.get("cudnn"):  # which computes nothing that must be deterministic
         torch.use_deterministic_algorithms(False)
@@ -85,7 +106,7 @@ def engine_of(case: dict[str, Any], device: str) -> Any:
 def main() -> None:
     kind, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     device = begin_rank(kind, folder)
-    done = {name: results_of(engine_of(case, device)) for name, case in cases.items()}
+    done = {name: results_of(engine_of(case, options_of(case, device))) for name, case in cases.items()}
     if WORLD_SIZE > 1:
         dist.destroy_process_group()
     print(json.dumps(done))

@@ -13,7 +13,7 @@ FOLDER = tempfile.TemporaryDirectory(prefix="fake_device_models_")
 
 
 @cache
-def model_of(family: str, **sizes: int) -> str:
+def model_of(family: str, **sizes: float) -> str:
     name = "_".join([family, *(f"{name}_{size}" for name, size in sizes.items())])
     return str(write_model(Path(FOLDER.name, name), family, **sizes))
 

@@ -19,7 +19,7 @@ from native_families import CONFIGS
 FakeDevices = Callable[..., FakeDevice]
 
 # Limits of a loss, and relative ones of a gradient norm.
-LIMITS = {"float32": (1e-6, 1e-5), "bfloat16": (5e-3, 3e-2), "float16": (2e-3, 1e-2)}
+LIMITS = {"float32": (1e-6, 1e-5), "bfloat16": (5e-3, 3e-2), "float16": (2e-3, 1e-2), "fp8": (2e-2, 3e-2)}
 ONE_RANK: Cases = {
     **{f"llama {name}": {"family": "untied", "options": options} for name, options in OPTIONS.items()},
     **{family: of_family(family, "float32") for family in CONFIGS if family != "untied"},
@@ -36,14 +36,15 @@ QUICK = {
 }
 # Nothing of lazy is random.
 SCHEDULES = [("lazy", 1), *((schedule, seed) for schedule in ("random", "mixed") for seed in (1, 2, 3))]
-SECONDS = 1200.0  # of a program
+SECONDS = 3600.0  # of a program, on a machine that does other work as well
 QUICK_CONTEXT = ["full_shard bfloat16", "full_shard long rows", "no_shard recompute none"]
 QUICK_ON_TWO_RANKS = ["full_shard bfloat16", "full_shard offload", "full_shard long rows"]
 
 
 def assert_equal_curves(cases: Cases, ours: dict[str, Any], expected: dict[str, Any]) -> None:
     for name, case in cases.items():
-        loss, norm = LIMITS[case["options"].get("compute_dtype", "float32")]
+        options = case["options"]
+        loss, norm = LIMITS["fp8" if "fp8" in options else options.get("compute_dtype", "float32")]
         assert ours[name]["losses"] == pytest.approx(expected[name]["losses"], abs=loss), name
         assert ours[name]["norms"] == pytest.approx(expected[name]["norms"], rel=norm), name
 

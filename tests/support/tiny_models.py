@@ -16,7 +16,7 @@ STRATEGIES = list(_C.strategies())
 
 
 def write_model(
-    directory: Path, kind: str, dtype: str = "float32", max_shard_size: str = "5GB", **sizes: int
+    directory: Path, kind: str, dtype: str = "float32", max_shard_size: str = "5GB", **sizes: float
 ) -> Path:
     """A random model of `CONFIGS[kind]`; equal for equal arguments. sizes: those of another size."""
     import torch
