@@ -15,6 +15,8 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +27,48 @@ from fake_device.engine_steps import (
     WORLD_SIZE,
     begin_rank,
     begin_step,
+    engine_of,
     options_of,
     results_of,
 )
+from fake_device.uses_of_weights import uses_of_weights
 from fastsft import _C
-from tiny_models import make_engine
 
 LARGEST_OF_SMALL = 1 << 20
 DEVICE = ctypes.CDLL(f"{os.environ['FAKE_DEVICE']}/libfake_device.so")
 
 
-def play(model: Path, options: dict[str, Any], every: int, folder: Path) -> dict[str, Any]:
-    """Train whole steps, then steps that are broken off, then a whole one; return all results."""
-    played = {"whole": results_of(make_engine(model, **options))}
-    begin_step(make_engine(model, **options))  # nobody takes the result
-    take_free_memory()
-    if WORLD_SIZE > 1:
-        played["refused model"] = refused_model(model, options, folder)
+Make = Callable[[], Any]
+
+
+def parts_of(
+    case: dict[str, Any], options: dict[str, Any], every: int, folder: Path
+) -> dict[str, Callable[[], Any]]:
+    """Return the parts of a play by name: whole steps, steps that end early; collective."""
+    make, model = partial(engine_of, case, options), Path(case["model"])
+    parts = {
+        "whole": lambda: results_of(make()),
+        "under way": lambda: uses_of_weights(make(), model, folder, rests=False),
+        "dropped": lambda: begin_step(make()),  # nobody takes the result
+        "refused model": lambda: refused_model(make(), model, folder),
+        "broken off": lambda: broken_off(make, every),
+    }
+    if WORLD_SIZE == 1:
+        del parts["refused model"]
+    return parts
+
+
+def play(parts: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Play the parts in turn, each in the memory of those before; return all results."""
+    played = {}
+    for name, part in parts.items():
+        played[name] = part()
         take_free_memory()
-    return {**played, "broken off": broken_off(model, options, every)}
+    return played
 
 
-def refused_model(model: Path, options: dict[str, Any], folder: Path) -> str:
+def refused_model(engine: Any, model: Path, folder: Path) -> str:
     """Load a model that the last rank cannot read; return the kind of this rank's error."""
-    engine = make_engine(model, **options)
     broken = folder / f"broken.{RANK}"
     shutil.copytree(model, broken, dirs_exist_ok=True)
     if RANK == WORLD_SIZE - 1:
@@ -60,10 +80,10 @@ def refused_model(model: Path, options: dict[str, Any], folder: Path) -> str:
     return "none"
 
 
-def broken_off(model: Path, options: dict[str, Any], every: int) -> dict[str, Any]:
+def broken_off(make: Make, every: int) -> dict[str, Any]:
     """Break steps off, each at a later collective; return the loss of the first that comes to its end."""
     for number in itertools.count(1, every):
-        engine = make_engine(model, **options)
+        engine = make()
         DEVICE.fake_device_refuse_collective(number)
         try:
             begin_step(engine)
@@ -98,10 +118,11 @@ def main() -> None:
     kind, folder, cases = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     every = int(sys.argv[4]) if len(sys.argv) > 4 else 5
     device = begin_rank(kind, folder)
-    done = {
-        name: play(Path(case["model"]), options_of(case, device), every, folder)
-        for name, case in cases.items()
-    }
+    done = {}
+    for name, case in cases.items():
+        parts = parts_of(case, options_of(case, device), every, folder)
+        del parts["under way"]  # uses_of_weights.py plays it
+        done[name] = play(parts)
     torch.cuda.synchronize()
     print(json.dumps(done), flush=True)
 

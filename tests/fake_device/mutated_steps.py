@@ -1,8 +1,8 @@
 """Play one case of interrupted_steps.py again and again, each time without the waits of one place.
 
-usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE EVERY
+usage: RANK=... WORLD_SIZE=... python mutated_steps.py FOLDER CASE EVERY PARTS
 
-EVERY: as for interrupted_steps.py.
+EVERY: as for interrupted_steps.py. PARTS: a JSON list of names of its parts_of.
 
 Prints lines of JSON. The first, {"places": [...]}, has all places that the ranks pass; the program then reads
 a line with those to leave out. {"place": ...} comes before a place is left out, and {"place": ..., "noticed":
@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from fake_device.engine_steps import RANK, WORLD_SIZE, begin_rank, options_of
-from fake_device.interrupted_steps import DEVICE, play
+from fake_device.interrupted_steps import DEVICE, parts_of, play
 
 PLACE = re.compile(r"call ((?:wait|synchronize):[0-9a-f,]+)$", re.MULTILINE)
 
@@ -50,12 +50,13 @@ def places_of_all_ranks() -> list[str]:
 def main() -> None:
     folder, case, every = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
     device = begin_rank("cuda", folder)
-    model, options = Path(case["model"]), options_of(case, device)
+    parts = parts_of(case, options_of(case, device), every, folder)
+    chosen = {name: parts[name] for name in json.loads(sys.argv[4])}
 
     def played(place: str) -> str:
         """Return all results, as text: NaN is then equal to itself."""
         DEVICE.fake_device_leave_out(place.encode())
-        result = json.dumps(play(model, options, every, folder))
+        result = json.dumps(play(chosen))
         DEVICE.fake_device_leave_out(b"")
         gc.collect()
         torch.cuda.synchronize()

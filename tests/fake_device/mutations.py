@@ -2,8 +2,10 @@
 
 usage: python -m fake_device.mutations [OPTIONS] [CASE ...]   (in tests, minutes)
 
-CASE: of cases.STRATEGIES; default: all.
---only WORD: only waits whose name has it. --part N/ALL: only each ALLth wait, from the Nth on.
+CASE: of cases.STRATEGIES, GROUPS or MUTATED; default: STRATEGIES.
+--only PATTERN: only waits whose name has this regular expression.
+--part N/ALL: only each ALLth wait, from the Nth on.
+--parts NAME,...: parts of interrupted_steps.py, in their order; default: all.
 --every N: steps are broken off at each Nth collective in turn.
 --again: also waits that an earlier case has noticed; by default a later case leaves out the waits that no
 earlier one has passed or noticed.
@@ -18,20 +20,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import tempfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fake_device.cases import STRATEGIES
+from fake_device.cases import GROUPS, MUTATED, STRATEGIES
 from fake_device.models import with_models
 from fake_device.running import FakeDevice, start_program
 from fastsft import _C
 
 PATIENCE = 60  # seconds that a rank waits for the others, on a machine that does other work as well
 EVERY = 14  # of the collectives of a step
+PARTS = ("whole", "under way", "dropped", "refused model", "broken off")
+CASES = {**STRATEGIES, **{name: case for group in GROUPS.values() for name, case in group.items()}, **MUTATED}
+Choose = Callable[[list[str]], list[str]]
 
 
 def symbols() -> list[tuple[int, str]]:
@@ -63,7 +69,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 
 def play(
-    case: dict[str, Any], folder: Path, choose: Callable[[list[str]], list[str]], every: int
+    case: dict[str, Any], folder: Path, choose: Choose, every: int, parts: Sequence[str]
 ) -> tuple[list[dict[str, Any]], bool]:
     """Run mutated_steps.py on all ranks; return its lines, and whether it came to its end.
 
@@ -74,7 +80,7 @@ def play(
         folder / "reports", schedule="lazy", devices=ranks, races=True, counts=True,
         settings={"PATIENCE": PATIENCE},
     )  # fmt: skip
-    arguments = (str(folder), json.dumps(case), str(every))
+    arguments = (str(folder), json.dumps(case), str(every), json.dumps(parts))
     started = start_program(device, "mutated_steps", *arguments, ranks=ranks)
     for process in started:
         first = next(lines_of(process), None)
@@ -89,7 +95,7 @@ def play(
 
 
 def mutate(
-    case: dict[str, Any], choose: Callable[[list[str]], list[str]], every: int = EVERY
+    case: dict[str, Any], choose: Choose, every: int = EVERY, parts: Sequence[str] = PARTS
 ) -> dict[str, set[str]]:
     """Leave out each chosen place in turn; return by what it was noticed. A failure ends the programs."""
     found: dict[str, set[str]] = {}
@@ -100,7 +106,7 @@ def mutate(
     complete = False
     while not complete:
         with tempfile.TemporaryDirectory() as folder:
-            lines, complete = play(case, Path(folder), left, every)
+            lines, complete = play(case, Path(folder), left, every, parts)
         for line in lines:
             found.setdefault(line["place"], set()).update(line.get("noticed", ()))
         if not complete:
@@ -112,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--part", default="1/1")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--every", type=int, default=EVERY)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("cases", nargs="*", default=list(STRATEGIES))
@@ -120,12 +127,12 @@ def main() -> None:
     noticed: set[str] = set()
 
     def chosen(places: list[str]) -> list[str]:
-        named = [place for place in places if options.only in name_of(place, table)]
+        named = [place for place in places if re.search(options.only, name_of(place, table))]
         return [place for place in named[part - 1 :: parts] if options.again or place not in noticed]
 
     print("| case | wait | noticed by |\n|---|---|---|")
-    for name, case in with_models({name: STRATEGIES[name] for name in options.cases}).items():
-        found = mutate(case, chosen, options.every)
+    for name, case in with_models({name: CASES[name] for name in options.cases}).items():
+        found = mutate(case, chosen, options.every, options.parts.split(","))
         for place, by in sorted(found.items()):
             kind = place.partition(":")[0]
             how = ", ".join(sorted(by)) or "nothing"
