@@ -23,6 +23,7 @@ import json
 import re
 import subprocess
 import tempfile
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ from fake_device.models import with_models
 from fake_device.running import FakeDevice, start_program
 from fastsft import _C
 
-PATIENCE = 60  # seconds that a rank waits for the others, on a machine that does other work as well
+PATIENCE = 300  # seconds that a rank waits for the others, on a machine that does other work as well
 EVERY = 14  # of the collectives of a step
 PARTS = ("whole", "under way", "dropped", "refused model", "broken off")
 CASES = {**STRATEGIES, **{name: case for group in GROUPS.values() for name, case in group.items()}, **MUTATED}
@@ -82,16 +83,29 @@ def play(
     )  # fmt: skip
     arguments = (str(folder), json.dumps(case), str(every), json.dumps(parts))
     started = start_program(device, "mutated_steps", *arguments, ranks=ranks)
+    try:
+        lines = told_by(started, choose)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    return lines, not any(process.returncode for process in started)
+
+
+def told_by(started: list[subprocess.Popen[str]], choose: Choose) -> list[dict[str, Any]]:
+    """Tell each rank what to leave out, and return their further lines. A rank that fails ends the others."""
     for process in started:
         first = next(lines_of(process), None)
         assert first, process.communicate()[1][-4000:]
         assert process.stdin
         process.stdin.write(json.dumps(choose(first["places"])) + "\n")
         process.stdin.flush()
-    lines = [line for process in started for line in lines_of(process)]
-    for process in started:
-        process.communicate()
-    return lines, not any(process.returncode for process in started)
+    while any(process.poll() is None for process in started):
+        if any(process.returncode for process in started):
+            for process in started:
+                process.kill()
+        time.sleep(0.2)
+    return [line for process in started for line in lines_of(process)]
 
 
 def mutate(
