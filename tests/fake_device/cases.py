@@ -110,10 +110,6 @@ MUTATED: Cases = on_strategies(
     {
         # The host joins the halves of a master for whoever reads it.
         "offload split": {"family": "untied", "options": {**OPTIONS["offload"], "master_dtype": "split"}},
-        # Copies of inputs are under way in most of a step.
-        "longer rows": {
-            "family": "untied", "sizes": {"num_hidden_layers": 6}, "options": OPTIONS["long rows"],
-        },
         "adafactor": {"family": "untied", "options": OPTIONS["adafactor"]},
         "blocking": {"family": "untied", "options": {"prefetch": False, "blocking": True}},
     }

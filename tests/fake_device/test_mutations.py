@@ -14,7 +14,6 @@ pytestmark = pytest.mark.chaos
 WAITS: dict[str, tuple[str, dict[str, Any]]] = {
     "BatchUpload::~BatchUpload": ("full_shard bfloat16", {}),
     "OffloadedStates::~OffloadedStates": ("shard_grad_op offload", {"parts": ["broken off"], "every": 2}),
-    "OffloadedInputs::~OffloadedInputs": ("full_shard longer rows", {"parts": ["broken off"], "every": 5}),
 }
 
 
