@@ -33,6 +33,7 @@ void cap_values(const at::Tensor& values, double softcap) {
 }
 
 ModelConfig parse_decoder_fields(const ConfigFields& fields) {
+  fields.refuse_null({"hidden_act", "rms_norm_eps"});
   fields.expect("hidden_act", "silu");
   ModelConfig config;
   config.vocab_size = fields.positive("vocab_size");

@@ -55,9 +55,19 @@ ConfigFields ConfigFields::object(const std::string& field) const {
   return ConfigFields(json_[field], where_ + ": \"" + field + "\"");
 }
 
+void ConfigFields::refuse_null(std::initializer_list<const char*> fields) const {
+  for (const char* field : fields) {
+    require(
+        !json_.contains(field) || has(field), where_, ": \"", field,
+        "\" is null, expected a value: transformers cannot compute with null; write the value, or "
+        "leave the field out for the default of its class");
+  }
+}
+
 void ConfigFields::expect(const std::string& field, const Json& expected) const {
   require(!has(field) || json_[field] == expected, where_, ": \"", field, "\" is ",
-          json_.value(field, Json()).dump(), "; this model family is built for ", expected.dump());
+          json_.value(field, Json()).dump(), "; this model family is built for ", expected.dump(),
+          ": correct it, or name another model");
 }
 
 namespace {
@@ -129,6 +139,7 @@ ModelConfig parse_gemma_fields(const Json& json, int64_t pattern) {
   Json read = json;
   read.erase("hidden_act");  // transformers reads "hidden_activation" for Gemma
   const ConfigFields fields(read);
+  fields.refuse_null({"hidden_activation", "num_key_value_heads", "head_dim"});
   fields.expect("hidden_activation", "gelu_pytorch_tanh");
   ModelConfig config = parse_decoder_fields(fields);
   const int64_t window = fields.positive("sliding_window");

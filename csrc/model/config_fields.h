@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ class ConfigFields {
   ConfigFields object(const std::string& field) const;
   // Throws unless the field is absent, null or equal to `expected`.
   void expect(const std::string& field, const Json& expected) const;
+  // Throws when one of these fields is null, with which transformers fails.
+  void refuse_null(std::initializer_list<const char*> fields) const;
   const Json& json() const { return json_; }
   const std::string& where() const { return where_; }
 

@@ -40,6 +40,7 @@ ModelConfig parse_qwen2(const Json& json) {
   Json filled = json;
   if (!json.contains("num_key_value_heads")) filled["num_key_value_heads"] = kQwen2KeyValueHeads;
   const ConfigFields fields(filled);
+  fields.refuse_null({"head_dim"});
   ModelConfig config = parse_decoder_fields(fields);
   config.qkv_bias = true;
   config.windows = parse_layer_windows(fields, config.num_layers);
@@ -57,6 +58,7 @@ ModelConfig parse_qwen3(const Json& json) {
   if (!json.contains("num_key_value_heads")) filled["num_key_value_heads"] = kQwen3KeyValueHeads;
   if (!json.contains("head_dim")) filled["head_dim"] = kDefaultHeadDim;
   const ConfigFields fields(filled);
+  fields.refuse_null({"head_dim"});
   ModelConfig config = parse_decoder_fields(fields);
   config.qkv_bias = config.output_bias = fields.boolean_or("attention_bias", false);
   config.qk_norm = true;
@@ -92,6 +94,7 @@ ModelConfig parse_phi3(const Json& json) {
   filled.update(json);
   rename_scaling(filled);
   const ConfigFields fields(filled);
+  fields.refuse_null({"head_dim"});
   fields.expect("layer_types", Json());
   ModelConfig config = parse_decoder_fields(fields);
   config.fused_projections = true;

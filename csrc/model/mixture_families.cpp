@@ -34,6 +34,7 @@ constexpr int64_t kQwen3MoeExperts = 128;
 ModelConfig parse_qwen3_moe(const Json& json) {
   const Json filled = with_defaults(json, kQwen3MoeDefaults);
   const ConfigFields fields(filled);
+  fields.refuse_null({"num_key_value_heads", "head_dim", "num_experts"});
   // Some layers without experts
   fields.expect("decoder_sparse_step", 1);
   fields.expect("mlp_only_layers", Json::array());

@@ -70,6 +70,7 @@ void check_plain(const ConfigFields& settings, const std::string& field) {
 
 RopeSettings parse_rope(const ConfigFields& fields, int64_t head_dim) {
   fields.expect("partial_rotary_factor", 1.0);
+  if (!fields.has("rope_parameters")) fields.refuse_null({"rope_theta"});
   RopeSettings rope{fields.number_or("rope_theta", 10000.0), {.frequencies = as_trained}};
   for (const char* field : {"rope_scaling", "rope_parameters"}) {
     if (!fields.has(field)) continue;

@@ -29,6 +29,16 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 
+GEMMA, WITH_HEAD_DIM = ("gemma2", "gemma3_text"), ("phi3", "qwen2", "qwen3", "qwen3_moe")
+# With a null in these fields transformers fails, where it would have a default for an absent field.
+NULLS = [
+    *((family, field) for family in _C.model_families() for field in ("rms_norm_eps", "rope_theta")),
+    *((family, "hidden_activation" if family in GEMMA else "hidden_act") for family in _C.model_families()),
+    *((family, "head_dim") for family in (*GEMMA, *WITH_HEAD_DIM)),
+    *((family, "num_key_value_heads") for family in (*GEMMA, "qwen3_moe")),
+    ("qwen3_moe", "num_experts"),
+]
+
 
 def config(family: str, **changes: Any) -> dict[str, Any]:
     """Without the keys that are set to `...`."""
@@ -64,18 +74,26 @@ def test_tensors_are_those_of_transformers(family: str, changes: dict[str, Any])
     """Also when a key is absent, where every family has its own default."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if family.startswith(("qwen", "phi3")) and changes == {"head_dim": None}:
-        pytest.skip("transformers fails on a null head_dim of Qwen and Phi-3")
-    if family == "qwen3_moe" and changes == {"num_key_value_heads": None}:
-        pytest.skip("transformers fails on null key/value heads of Qwen3-MoE")
-    if family.startswith("gemma") and None in changes.values():
-        pytest.skip("transformers fails on null sizes of Gemma")
+    if any((family, name) in NULLS for name, value in changes.items() if value is None):
+        pytest.skip("refused: test_nulls_that_transformers_cannot_compute")
     fields = config(family, **changes)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))
     expected = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     assert dict(_C.parameter_shapes(json.dumps(fields))) == expected
     assert _C.count_parameters(json.dumps(fields)) == model.num_parameters()
+
+
+@pytest.mark.parametrize("family, field", NULLS)
+def test_nulls_that_transformers_cannot_compute(family: str, field: str) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    fields = config(family, **{field: None})
+    with pytest.raises((TypeError, KeyError)):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields)).eval()
+        model(input_ids=torch.arange(5)[None])
+    with pytest.raises(ValueError, match=f'"{field}" is null, expected a value: .* leave the field out'):
+        _C.count_parameters(json.dumps(fields))
 
 
 @pytest.mark.parametrize("family", [name for name in _C.model_families() if name != "gemma3_text"])
@@ -138,7 +156,7 @@ SLIDING = {"use_sliding_window": True, "sliding_window": 8}
         ("gpt2", {}, 'unknown model family "gpt2"; known: gemma2, gemma3_text, llama, mistral, mixtral'),
         ("llama", {"hidden_size": None}, 'config.json: "hidden_size" is missing'),
         ("llama", {"attention_bias": 1}, '"attention_bias" is 1, expected true or false'),
-        ("llama", {"hidden_act": "gelu"}, '"hidden_act" is "gelu"; this model family is built for "silu"'),
+        ("llama", {"hidden_act": "gelu"}, '"hidden_act" is "gelu"; this model family is built for "silu": '),
         ("llama", {"num_key_value_heads": 3}, "not a multiple of 3"),
         ("llama", {"head_dim": 7}, "head_dim is 7, expected an even number"),
         ("llama", {"tie_word_embeddings": "no"}, '"tie_word_embeddings" is "no", expected true or false'),
