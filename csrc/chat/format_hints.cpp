@@ -15,6 +15,10 @@ constexpr Names kAsks = {"question", "query", "instruction", "prompt", "input",
 constexpr Names kReplies = {"response", "answer",    "output", "completion", "target", "solution",
                             "reply",    "assistant", "gpt",    "bot",        "a"};
 
+constexpr const char* kPreference =
+    "preference data, which supervised training cannot use as it is; write the chosen reply as the "
+    "last of the messages, or as completion of a prompt, and leave both fields out";
+
 std::string quoted(const std::string& name) { return concat("\"", printable(name), "\""); }
 
 // Returns the first field of `names` that is a text in the record; null if there is none.
@@ -35,34 +39,90 @@ std::string list_names(const RecordSketch& record) {
   return record.fields.size() > kMost ? names + ", ..." : names;
 }
 
-// Returns the properties of the first item in the record's list `name`.
-RecordSketch sketch_item(JsonScanner scanner, const std::string& name) {
-  RecordSketch item;
+// Returns the properties of the object `name` in the record, or of the first item of the list
+// `name`.
+RecordSketch sketch_inside(JsonScanner scanner, const std::string& name) {
+  RecordSketch inside;
   std::string key;
   scanner.enter_object();
   while (scanner.next_key(key)) {
-    if (key != name || scanner.peek() != ValueKind::kArray) {
+    const ValueKind kind = key == name ? scanner.peek() : ValueKind::kMissing;
+    if (kind == ValueKind::kObject) {
+      inside = sketch_record(scanner);
+    } else if (kind == ValueKind::kArray) {
+      scanner.enter_array();
+      if (scanner.next_item()) inside = sketch_record(scanner);
+      while (scanner.next_item()) scanner.skip();
+    } else {
       scanner.skip();
-      continue;
     }
-    scanner.enter_array();
-    if (scanner.next_item()) item = sketch_record(scanner);
-    while (scanner.next_item()) scanner.skip();
   }
-  return item;
+  return inside;
 }
+
+constexpr const char* kAsTurns =
+    "{\"role\": \"user\", \"content\": ...} and {\"role\": \"assistant\", \"content\": ...}";
 
 // Explains a list of objects that are not messages.
 std::string explain_list(const std::string& name, const RecordSketch& item, bool is_first) {
   if (find_text(item, kAsks) != nullptr && find_text(item, kReplies) != nullptr &&
       !match_format(item, kAutoFormat)) {
     return concat("; ", quoted(name), " is a list of objects with ", list_names(item),
-                  ": write each as two messages, {\"role\": \"user\", \"content\": ...} and ",
-                  "{\"role\": \"assistant\", \"content\": ...}, and the list as \"messages\"");
+                  ": write each as two messages, ", kAsTurns, ", and the list as \"messages\"");
+  }
+  if (find_text(item, {"role", "from", "speaker", "author"}) != nullptr) {
+    return concat("; if ", quoted(name), " has the messages, name it \"messages\", and write each ",
+                  "as ", kAsTurns, ", not with ", list_names(item));
   }
   if (!is_first) return {};
   return concat("; if the records are in ", printable(name),
                 ", write that list alone into the file");
+}
+
+bool has_two_texts(const RecordSketch& record) {
+  return std::ranges::count_if(record.fields, [](const FieldSketch& field) {
+           return field.kind == ValueKind::kString;
+         }) >= 2;
+}
+
+// Explains an object in a record.
+std::string explain_object(const RecordSketch& record, const std::string& name,
+                           const RecordSketch& inside, bool is_first) {
+  const bool has_others = record.fields.size() > 1;
+  if (match_format(inside, kAutoFormat)) {
+    const bool is_alone = std::ranges::all_of(
+        record.fields, [](const FieldSketch& field) { return field.kind == ValueKind::kObject; });
+    return is_first && is_alone && has_others
+               ? "; if each of them is a record, write a list of their values"
+               : concat("; if the record is ", quoted(name), ", write what it holds alone");
+  }
+  if (!has_others && has_two_texts(inside)) {
+    return concat("; if one text of ", quoted(name), " is asked and one is the reply, name them ",
+                  "\"prompt\" and \"completion\", and leave ", quoted(name), " out");
+  }
+  return !has_others && is_first ? concat("; if the records are inside of ", printable(name),
+                                          ", write their list alone into the file")
+                                 : std::string();
+}
+
+// Explains fields of which none is a list of objects.
+std::string explain_fields(const RecordSketch& record, const JsonScanner& start, bool is_first) {
+  for (const FieldSketch& field : record.fields) {
+    if (field.kind != ValueKind::kObject) continue;
+    const RecordSketch inside = sketch_inside(start, field.name);
+    const std::string text = explain_object(record, field.name, inside, is_first);
+    if (!text.empty()) return text;
+  }
+  if (has_two_texts(record)) {
+    return "; if one of them is asked and one is the reply, name them \"prompt\" and "
+           "\"completion\"";
+  }
+  const auto list = std::ranges::find_if(record.fields, [](const FieldSketch& field) {
+    return field.kind == ValueKind::kArray && !field.is_nothing;
+  });
+  if (list == record.fields.end()) return {};
+  return concat("; if ", quoted(list->name), " has the turns of a conversation, write them as ",
+                "\"messages\", in turn ", kAsTurns);
 }
 
 }  // namespace
@@ -78,11 +138,14 @@ bool is_tree_row(const RecordSketch& record) {
 std::string describe_fields(const RecordSketch& record, JsonScanner record_start, bool is_first) {
   std::string fields = list_names(record);
   if (record.has("chosen") && record.has("rejected")) {
-    return fields + ": preference data, which supervised training cannot use as it is";
+    return concat(fields, ": ", kPreference);
   }
   if (is_tree_row(record)) {
     return fields + ": one message of a tree; make conversations of the trees, each path from a " +
            "root to a leaf a record with \"messages\"";
+  }
+  if (record.has("input_ids")) {
+    return fields + ": ids of tokens, which are made here; give the texts that they were made of";
   }
   const FieldSketch* ask = find_text(record, kAsks);
   const FieldSketch* reply = find_text(record, kReplies);
@@ -94,8 +157,8 @@ std::string describe_fields(const RecordSketch& record, JsonScanner record_start
   const auto list = std::ranges::find_if(record.fields, [](const FieldSketch& field) {
     return field.lists_objects && !field.messages;
   });
-  if (list == record.fields.end()) return fields;
-  return fields + explain_list(list->name, sketch_item(record_start, list->name), is_first);
+  if (list == record.fields.end()) return fields + explain_fields(record, record_start, is_first);
+  return fields + explain_list(list->name, sketch_inside(record_start, list->name), is_first);
 }
 
 namespace {
@@ -157,9 +220,7 @@ std::string refuse_preference(const RecordSketch& record) {
     const char* what = is_chosen ? "the messages of \"chosen\"" : "the record without them";
     const std::string flag =
         rest && rest->column != "rejected" ? name_way_out(*rest, what) : std::string();
-    return concat("\"chosen\" and \"rejected\" are preference data, which supervised training ",
-                  "cannot use as it is; write the chosen reply as the last of the messages, or as ",
-                  "completion of a prompt, and leave both fields out", flag);
+    return concat("\"chosen\" and \"rejected\" are ", kPreference, flag);
   }
   const FieldSketch* label = record.find("label");
   if (label == nullptr || !rest || !is_of_kto(*label, *rest)) return {};

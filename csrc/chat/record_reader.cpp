@@ -21,11 +21,32 @@ struct Signature {
 constexpr const char* kUtf32 = "UTF-32 text; iconv -f UTF-32 -t UTF-8 makes UTF-8 of it";
 constexpr const char* kUtf16 = "UTF-16 text; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it";
 
+constexpr const char* kPickle = "a pickle of Python; load it there, and write it by json.dump";
+constexpr const char* kPicture =
+    "a picture; training needs conversations, as in docs/data_files.md";
+constexpr const char* kWeights = "weights of a model; name a file of conversations";
+constexpr const char* kTorchFile =
+    "a file of torch.save; load it by torch, and write its records by json.dump";
+constexpr const char* kExpectedJson = ": expected JSON in UTF-8, got ";
+
 constexpr Signature kOthers[] = {
     {{"\x1F\x8B", 2}, "gzip; name it as a path, which is unpacked, or unpack it first"},
     {{"\x28\xB5\x2F\xFD", 4},
      "Zstandard; name it as a path, which is unpacked, or unpack it first"},
     {{"PK\x03\x04", 4}, "a ZIP archive; unpack it first"},
+    {{"SQLite format 3", 15}, "a database of SQLite; write its rows as JSON lines"},
+    {{"\x80\x02", 2}, kPickle},
+    {{"\x80\x03", 2}, kPickle},
+    {{"\x80\x04", 2}, kPickle},
+    {{"\x80\x05", 2}, kPickle},
+    {{"%PDF-", 5}, "a PDF document; its text has to be made into conversations first"},
+    {{"\x89PNG", 4}, kPicture},
+    {{"\xFF\xD8\xFF", 3}, kPicture},
+    {{"\x89HDF", 4}, "HDF5; write its rows as JSON lines"},
+    {{"GGUF", 4}, kWeights},
+    {{"\x93NUMPY", 6}, "an array of NumPy; give the texts that it was made of"},
+    {{"7z\xBC\xAF", 4}, "a 7z archive; unpack it first"},
+    {{"Rar!", 4}, "a RAR archive; unpack it first"},
     {{"BZh", 3}, "bzip2; unpack it first"},
     {{"\xFD"
       "7zXZ",
@@ -40,6 +61,17 @@ constexpr Signature kOthers[] = {
     {{"\0", 1}, "UTF-16 text, or binary; iconv -f UTF-16BE -t UTF-8 makes UTF-8 of text"},
 };
 
+// The length of a JSON header in 8 bytes, of which the last 4 are 0, and the header.
+bool is_safetensors(std::string_view begin) {
+  return begin.size() > 8 && begin[8] == '{' &&
+         begin.substr(4, 4) == std::string_view("\0\0\0\0", 4);
+}
+
+// A ZIP archive whose first member is the pickle.
+bool is_torch_file(std::string_view begin) {
+  return begin.starts_with("PK\x03\x04") && begin.find("/data.pkl") != std::string_view::npos;
+}
+
 }  // namespace
 
 RecordReader::RecordReader(ByteSource& source, std::string where, size_t block_size,
@@ -50,13 +82,16 @@ RecordReader::RecordReader(ByteSource& source, std::string where, size_t block_s
       max_record_(std::min(max_record, kMaxRecord)) {}
 
 void RecordReader::refuse_other_formats() const {
+  const std::string_view begin = std::string_view(text_).substr(0, 100);
+  if (is_safetensors(begin)) throw_invalid(where_, kExpectedJson, kWeights);
+  if (is_torch_file(begin)) throw_invalid(where_, kExpectedJson, kTorchFile);
   for (const Signature& other : kOthers) {
-    require(!text_.starts_with(other.bytes), where_, ": expected JSON in UTF-8, got ", other.what);
+    require(!begin.starts_with(other.bytes), where_, kExpectedJson, other.what);
   }
   // The little-endian encodings without byte order mark: JSON begins with an ASCII character.
   if (text_.size() < 2 || text_[0] == '\0' || text_[1] != '\0') return;
   const bool is_wider = std::string_view(text_).substr(2).starts_with(std::string_view("\0\0", 2));
-  throw_invalid(where_, ": expected JSON in UTF-8, got ",
+  throw_invalid(where_, kExpectedJson,
                 is_wider ? "UTF-32 text; iconv -f UTF-32LE -t UTF-8 makes UTF-8 of it"
                          : "UTF-16 text; iconv -f UTF-16LE -t UTF-8 makes UTF-8 of it");
 }
@@ -122,6 +157,9 @@ void RecordReader::refuse_start(size_t at) const {
   const std::string place =
       concat(" [line ", line_ + std::count(before.begin(), before.end(), '\n'), ", column ", column,
              ": ", excerpt(text.substr(at)), "]");
+  require(!text.substr(at).starts_with("- ") && !text.substr(at).starts_with("---"), where_,
+          ": expected an array of records or one record per line, got YAML or other text", place,
+          "; write it as JSON, as in docs/data_files.md");
   const ValueKind kind = [&] {
     try {
       return JsonScanner(text.substr(at), byte_ + static_cast<int64_t>(at)).peek();

@@ -301,7 +301,7 @@ def test_report_adds_up_and_max_dropped_stops_above_its_value(
 def test_a_file_without_records(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_text("[]")
-    with pytest.raises(data_errors.DataError, match=r"expected conversations, got none$"):
+    with pytest.raises(data_errors.DataError, match=r"got no record; docs/data_files\.md has"):
         data.make_supervised_data_module(ours(LEGACY, 64), arguments(path))
 
 

@@ -31,6 +31,21 @@ OASST = {"message_id": "6ab", "parent_id": None, "text": "Can you?", "role": "pr
         ("OpenAssistant", OASST, "one message of a tree; make conversations of the trees, each path from"),
         ("an export", {"data": [{"question": "q", "answer": "r"}]}, "write that list alone into the file"),
         ("SQuAD", {"question": "q", "answers": {"text": ["a"]}}, "its fields are question, answers"),
+        ("OpenAI's batch", {"custom_id": "1", "method": "POST", "url": "u", "body": {"messages": [
+            {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}},
+         'if the record is "body", write what it holds alone'),
+        ("records by id", {name: {"prompt": "q", "completion": "a"} for name in ("x", "y")},
+         "if each of them is a record, write a list of their values"),
+        ("opus", {"translation": {"en": "q", "de": "a"}},
+         'if one text of "translation" is asked and one is the reply, name them "prompt" and "completion", '
+         'and leave "translation" out'),
+        ("Gemini", {"contents": [{"role": "user", "parts": [{"text": "q"}]}]},
+         'if "contents" has the messages, name it "messages", and write each as {"role": "user", "content"'),
+        ("UltraChat", {"meta": "m", "data": ["q", "a"]},
+         'if "data" has the turns of a conversation, write them as "messages", in turn {"role": "user"'),
+        ("preferences", {"chosen": "a", "rejected": "b"}, "write the chosen reply as the last of"),
+        ("ids", {"input_ids": [1, 2], "labels": [1, 2]}, "give the texts that they were made of"),
+        ("two texts", {"left": "q", "right": "a"}, "if one of them is asked and one is the reply"),
     ],
 )  # fmt: skip
 def test_the_way_out(name: str, record: dict[str, Any], hint: str, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ _ADVICE = {
     r"not JSON at byte 0: expected a ": "JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read",
     r"one record per line, got ": "a record is a JSON object, as in docs/data_files.md",
     r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
+    r"expected a value after the comma": "leave out the comma before ], or add the record after it",
     r"expected the end of the file": "leave out what follows, or write one record a line, as .jsonl",
     r"got the end of the file": "it was cut: copy or download it again",
     r"record 0: .* is \[[^\n]*no weight lies between": "records in a field: write their list alone",

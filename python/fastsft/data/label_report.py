@@ -26,6 +26,7 @@ _EXPECTED = {
     "not_text": "text as content; numbers go into quotes, pictures and sound are not trained",
     "unknown_role": "known roles: --role_map NAME=user,OTHER=assistant names them",
     "no_conversations": "records as in docs/data_files.md",
+    "not_an_object": 'an object for each record, as in {"messages": [...]} or {"conversations": [...]}',
     **dict.fromkeys(
         ("ends_with_user", "empty_last_reply", "assistant_only", "empty_conversation", "empty_user"), _TURNS
     ),
@@ -41,7 +42,9 @@ def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template
     if report.num_learned > 0 and missing <= max_dropped * total:
         return
     if total == 0:
-        raise DataError(f"{path}: expected conversations, got none")
+        raise DataError(
+            f"{path}: expected conversations, got no record; docs/data_files.md has an example of each format"
+        )
     unit = "rows" if report.num_whole < total else "conversations"
     reason = f"{missing} of {total} {unit} have no label, --max_dropped {max_dropped:g} allows fewer"
     if report.num_learned == 0:
