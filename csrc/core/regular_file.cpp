@@ -19,12 +19,28 @@ std::string named(const std::string& path, const std::string& what) {
   return what.empty() ? path : concat("the ", what, " ", path);
 }
 
+const char* way_out(const std::string& path, int error) {
+  struct stat status {};
+  switch (error) {
+    case EMFILE:
+      return "; this process has too many files open: raise `ulimit -n`";
+    case EIO:
+      return "; its disk or network failed: look at the system's log";
+    case EACCES:
+    case EPERM:
+      return "; give this user the right to read it and to enter its folders, with chmod";
+    case ENOENT:
+      return ::lstat(path.c_str(), &status) == 0
+                 ? ", at the end of this link; copy or download the file again"
+                 : "; copy it there, or name another";
+    default:
+      return "";
+  }
+}
+
 [[noreturn]] void fail(const std::string& path, const std::string& what, int error) {
-  const char* way_out = error == EMFILE
-                            ? "; this process has too many files open: raise `ulimit -n`"
-                        : error == EIO ? "; its disk or network failed: look at the system's log"
-                                       : "";
-  throw FileError(concat("cannot read ", named(path, what), ": ", std::strerror(error), way_out));
+  throw FileError(
+      concat("cannot read ", named(path, what), ": ", std::strerror(error), way_out(path, error)));
 }
 
 class Descriptor {

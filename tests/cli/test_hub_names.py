@@ -200,8 +200,14 @@ def test_help_and_version_are_commands(capsys: pytest.CaptureFixture[str]) -> No
     ("given", "hint"),
     [
         ("tatsu-lab/alpaca", "; a data set of the hub is hf://datasets/tatsu-lab/alpaca"),
-        ("chats.jsonl", "; the nearest there is chats.json"), ("no/such/folder/a.json", ""), ("x.json", ""),
-        ("Chats.json", "; the nearest there is chats.json"), ("data/q.json", ""),
+        ("chats.jsonl", "; the nearest there is chats.json"),
+        ("no/such/folder/a.json", "; the nearest folder there is {here}"),
+        ("x.json", "; {here} has chats.json, data"),
+        ("https://huggingface.co/datasets/a/b", "; a data set of the hub is hf://datasets/a/b"),
+        ("chats.json:2x", "; a weight is a number above 0, as in chats.json:0.5, and not 2x"),
+        ("$D/a.json", "; $D is not replaced here: use double quotes in a shell, and its value in a file"),
+        (r"C:\x\a.json", "; a path of Windows: on Linux write it with /, in WSL as /mnt/c/x/a.json"),
+        ("Chats.json", "; the nearest there is chats.json"), ("data/q.json", "; {here}/data has chats.json"),
         ("data/chat.json", "; the nearest there is data/chats.json"),
     ],
 )  # fmt: skip
@@ -214,4 +220,7 @@ def test_missing_data_names_what_is_near(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError) as refused:
         data_files(given)
-    assert str(refused.value) == f"{given} is not a file, and no file's name matches it{hint}"
+    assert (
+        str(refused.value)
+        == f"{given} is not a file, and no file's name matches it{hint.format(here=tmp_path)}"
+    )

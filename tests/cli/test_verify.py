@@ -240,5 +240,5 @@ def test_two_models_by_tensor(sound: Path, tmp_path: Path, capsys, monkeypatch) 
 def test_what_is_no_directory(words: list[str], capsys) -> None:
     assert cli.main(["verify", *words]) == 2
     error = capsys.readouterr().err
-    expected = "got the file" if words == [__file__] else "./nowhere is not a directory: nothing is there"
+    expected = "got the file" if words == [__file__] else "./nowhere is not a directory; "
     assert expected in error and len(error.splitlines()) == 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastsft.arguments.device_fields import EngineFlags, compute_dtype, fp8_flags, state_flags
-from fastsft.arguments.values import truth
+from fastsft.arguments.values import not_an_object, truth
 from fastsft.runtime.launch import Launch
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.near_names import nearest_text
@@ -191,7 +191,7 @@ def fsdp_settings(value: object) -> dict[str, Any]:
                 f"--fsdp_config: expected a JSON file or object, got {value!r}: {error}"
             ) from None
     if not isinstance(value, dict):
-        raise ValueError(f"fsdp_config: expected a JSON object, got {type(value).__name__}")
+        raise ValueError(f"--fsdp_config: {not_an_object(value)}")
     settings = {key.removeprefix("fsdp_"): item for key, item in value.items()}
     for key, item in list(settings.items()):
         if key in _NO_EFFECT:
@@ -230,5 +230,5 @@ def warn_of_other_layer_class(model_type: str, named: str | None) -> None:
     if others:
         warn_once(
             f"fsdp_transformer_layer_cls_to_wrap: {', '.join(others)} is not the decoder layer of this model "
-            f"({expected}); the engine shards per decoder layer in any case"
+            f"({expected}) and changes nothing, as each decoder layer is sharded; leave it out, or correct it"
         )

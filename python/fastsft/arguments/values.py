@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from fastsft.arguments.parsing.options import parse_bool
+from fastsft.runtime.near_names import missing_hint
 from fastsft.runtime.regular_files import read_json
 
 
@@ -188,8 +189,16 @@ def json_object(name: str, value: object) -> dict[str, Any]:
                 f"--{name}: expected a JSON object, such as '{{\"name\": 1}}', got {value!r}: {error}"
             ) from None
     if value is not None and not isinstance(value, dict):
-        raise ValueError(f"--{name}: expected a JSON object, got {_shortened(value)}")
+        raise ValueError(f"--{name}: {not_an_object(value)}")
     return dict(value or {})
+
+
+def not_an_object(value: object) -> str:
+    """Return the message about a value of JSON that is no object."""
+    return (
+        f"expected a JSON object, such as '{{\"name\": 1}}' or the name of a file with one, got "
+        f"{_shortened(value)}"
+    )
 
 
 def with_values(value: object) -> object:
@@ -218,7 +227,9 @@ def json_file_or_object(name: str, value: object) -> dict[str, Any]:
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         path = Path(value).expanduser()
         if not path.is_file():
-            raise ValueError(f"--{name}: expected a JSON file or object, got {value!r}: no such file")
+            raise ValueError(
+                f"--{name}: expected a JSON file or object, got {value!r}: no such file{missing_hint(path)}"
+            )
         try:
             value = read_json(path, of_user=True)
         except ValueError as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from fastsft.runtime.hub import hub_reason, is_unreachable, partial_reason
-from fastsft.runtime.near_names import nearest_path
+from fastsft.runtime.near_names import missing_hint, nearest_path
 from fastsft.runtime.regular_files import check_name
 
 DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
@@ -17,6 +18,7 @@ WEIGHT_FILES = ("*.safetensors",)
 # additional_chat_templates. The patterns have no way to say "not this name".
 _OTHERS = ("consolidated*", "[!a]*/*", "a[!d]*/*", "ad[!d]*/*")
 _FLAG = "--model_name_or_path"
+_HUB_NAME = re.compile(r"[\w.~-]+(/[\w.-]+)?")
 _ADDRESSES = ("hf://", "https://huggingface.co/", "http://huggingface.co/", "huggingface.co/")
 
 
@@ -37,17 +39,27 @@ def local_directory(name: str, flag: str = _FLAG) -> Path | None:
         way = f"; a hub model is written without the / at the end, {name.rstrip('/')}"
         raise ValueError(f"{flag}: {name} is not a directory{_near(path) or way}")
     if not may_be_hub_name(name):
-        raise ValueError(f"{flag}: {name} is not a directory{_near(path) or ': nothing is there'}")
+        raise ValueError(
+            f"{flag}: {name} is not a directory{_tagged(name) or missing_hint(path, directories=True)}"
+        )
     return None
 
 
 def _kind(path: Path, name: str) -> str:
     """Return text that says what `name` is instead of a directory, and the way out."""
+    if path.suffix in (".gguf", ".onnx"):
+        return f"the file {name}; name the directory of the safetensors model that it was made of"
     if path.exists():
         is_of_model = (path.parent / "config.json").is_file()
         way = f"its directory, {path.parent}" if is_of_model else "a directory with config.json"
         return f"the file {name}; name {way}"
     return f"the link {name} to {os.readlink(path)}, which is not there; name another directory"
+
+
+def _tagged(name: str) -> str:
+    """Return the hint at a name of Ollama, such as qwen2.5:7b; "" for other names."""
+    is_of_ollama = re.fullmatch(r"[\w.-]+(/[\w.-]+)?:[\w.-]+", name) is not None
+    return "; a name of Ollama: the hub has the model by another, as owner/name" if is_of_ollama else ""
 
 
 def _near(path: Path) -> str:
@@ -65,7 +77,7 @@ def expanded(name: str) -> Path:
 
 def may_be_hub_name(name: str) -> bool:
     """Return True for names such as gpt2 and Qwen/Qwen3-8B, which may also be paths."""
-    return not (Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1)
+    return bool(_HUB_NAME.fullmatch(name)) and not name.startswith((".", "~"))
 
 
 def _hint_at_name(path: str, flag: str, given: str) -> str:

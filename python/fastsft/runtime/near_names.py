@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
@@ -37,7 +38,7 @@ def nearest_path(path: str | os.PathLike[str], *, directories: bool = False) -> 
     folder, name = os.path.split(os.fspath(path).rstrip("/"))
     try:
         with os.scandir(folder or ".") as entries:
-            names = [entry.name for entry in entries if entry.is_dir() or not directories]
+            names = [entry.name for entry in entries if not directories or os.path.isdir(entry)]
     except OSError:
         return None
     near = nearest(name, names)
@@ -45,3 +46,45 @@ def nearest_path(path: str | os.PathLike[str], *, directories: bool = False) -> 
         longer = [other for other in names if len(name) > 2 and other.lower().startswith(name.lower())]
         near = longer[0] if len(longer) == 1 else None
     return None if near is None else os.path.join(folder, near)
+
+
+_NAMES_IN_HINT = 5
+
+
+def missing_hint(path: str | os.PathLike[str], *, directories: bool = False) -> str:
+    """Return the end of an error message about a path where nothing is: the name that was probably meant.
+
+    directories: True if a directory is expected.
+    """
+    name = os.path.expanduser(os.fspath(path))
+    if variable := re.search(r"\$\{?\w+\}?", name):
+        return f"; {variable[0]} is not replaced here: use double quotes in a shell, and its value in a file"
+    if re.match(r"[A-Za-z]:[\\/]", name):
+        linux = f"/mnt/{name[0].lower()}/{name[3:]}".replace("\\", "/")
+        return f"; a path of Windows: on Linux write it with /, in WSL as {linux}"
+    if near := nearest_path(name, directories=directories):
+        return f"; the nearest there is {near}"
+    folder = os.path.dirname(name.rstrip("/")) or "."
+    if not os.path.isdir(folder):
+        there = next(parent for parent in _parents(folder) if os.path.isdir(parent))
+        return f"; the nearest folder there is {os.path.abspath(there)}"
+    return f"; {os.path.abspath(folder)} has {_listed(folder, directories)}"
+
+
+def _parents(folder: str) -> Iterator[str]:
+    """Yield the folders above `folder`, the innermost first; the last is the working directory or /."""
+    while folder not in ("", "/", "."):
+        folder = os.path.dirname(folder)
+        yield folder or "."
+
+
+def _listed(folder: str, directories: bool) -> str:
+    """Return the first names in a folder, as text."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError as error:
+        return f"names that cannot be read: {error.strerror}"
+    kept = [name for name in names if os.path.isdir(os.path.join(folder, name)) or not directories]
+    if not kept:
+        return "no directories" if directories else "no files"
+    return f"{', '.join(kept[:_NAMES_IN_HINT])}{', ...' * (len(kept) > _NAMES_IN_HINT)}"

@@ -10,6 +10,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from fastsft.runtime.near_names import missing_hint
+
 MOST_CONFIG_BYTES = 16 << 20  # config.json, tokenizer_config.json, an index of weights, a chat template
 MOST_TOKENIZER_BYTES = 256 << 20  # tokenizer.json; the native reader has the same limit
 _POINTER, _MOST_OF_POINTER = b"version https://git-lfs.github.com/spec/", 1024
@@ -57,7 +59,11 @@ def open_descriptor(path: str | Path, problem: str) -> int:
         # This raises OSError for a socket and for a missing file.
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {problem}: {_reason(error)}") from None
+        raise ValueError(f"{path}: {problem}: {_reason(error)}{_way_out(path, error)}") from None
+
+
+def _way_out(path: str | Path, error: Exception) -> str:
+    return missing_hint(path) if isinstance(error, FileNotFoundError) and not os.path.lexists(path) else ""
 
 
 def _reason(error: Exception) -> str:
@@ -89,7 +95,8 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: expected {what}, cannot be read: {_reason(error)}") from None
+        reason = f"{_reason(error)}{_way_out(path, error)}"
+        raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
     if not stat.S_ISREG(mode):
         raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
     if os.access(path, os.R_OK):
@@ -196,7 +203,8 @@ def read_json_object(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES) -> di
     """Read a JSON object from a file. ValueError as in `read_json`, and if the value is not an object."""
     content = read_json(path, max_bytes)
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+        got = type(content).__name__
+        raise ValueError(f"{path}: expected a JSON object, got {got}; copy or download it again")
     return content
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fastsft.runtime.near_names import nearest_path
+from fastsft.runtime.near_names import missing_hint, nearest_path
 from fastsft.runtime.regular_files import check_name, read_json_object
 from fastsft.sources.file_formats import NOT_DATA, data_suffix, tell_rest
 from fastsft.sources.hub_files import PREFIX, fetch_hub_files, is_hub_path
@@ -101,14 +101,18 @@ def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
 def _hint_at(path: str) -> str:
     """Return a hint for an error message about a missing file: a file of a similar name, or the hub."""
     if "/datasets/" in path and "://" in path:
-        return f"; a data set of the hub is {PREFIX}owner/name"
+        name = path.partition("/datasets/")[2].split("/")
+        return f"; a data set of the hub is {PREFIX}{'/'.join(name[:2]) if len(name) > 1 else 'owner/name'}"
     if "://" in path:
         return "; download it, and name the file"
+    if ":" in path and os.path.exists(path.rpartition(":")[0]):
+        file, _, weight = path.rpartition(":")
+        return f"; a weight is a number above 0, as in {file}:0.5, and not {weight}"
     if near := nearest_path(path):
         return f"; the nearest there is {near}"
     if _HUB_NAME.fullmatch(path) and not os.path.isdir(os.path.dirname(path)):
         return f"; a data set of the hub is {PREFIX}{path}"
-    return ""
+    return missing_hint(path)
 
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
