@@ -32,6 +32,12 @@ def test_place(env, place):
     assert launch(env) == place
 
 
+def test_a_rank_above_0_does_not_train_alone():
+    with pytest.raises(ValueError, match="WORLD_SIZE"):
+        launch({"RANK": "1"})
+    assert launch({"RANK": "0"}) == Launch()
+
+
 @pytest.mark.parametrize(
     ("env", "chosen"),
     [

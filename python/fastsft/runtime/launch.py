@@ -125,7 +125,9 @@ def launch(environ: Mapping[str, str] | None = None) -> Launch:
     """
     env = os.environ if environ is None else environ
     try:
-        if "RANK" in env and "WORLD_SIZE" in env:
+        # A RANK above 0 without WORLD_SIZE is refused: this process would train alone, in silence.
+        is_lost = env.get("RANK", "0") != "0" and not is_slurm_step(env)
+        if "RANK" in env and ("WORLD_SIZE" in env or is_lost):
             return Launch(*torchrun_place(env))
         return Launch(*slurm_place(env)) if is_slurm_step(env) else Launch()
     except ValueError as error:
