@@ -55,7 +55,8 @@ DType stored_dtype(at::ScalarType type, const std::string& where, const std::str
       return DType::kF64;
     default:
       throw_invalid(where, ": ", name, ": expected floating-point weights, got ",
-                    c10::toString(type), "; quantized weights cannot be trained");
+                    c10::toString(type),
+                    "; quantized weights cannot be trained: name the model that they were made of");
   }
 }
 
@@ -84,7 +85,8 @@ void ModelLoader::set(const std::string& name, DType dtype, std::span<const uint
           shape_text(shape),
           "; config.json does not describe these weights: copy or download both again");
   require(is_readable_weight(dtype), where, ": ", name, ": expected F32, F16, BF16 or F64, got ",
-          dtype_name(dtype), "; quantized weights cannot be trained");
+          dtype_name(dtype),
+          "; quantized weights cannot be trained: name the model that they were made of");
   require(seen_.insert(name).second, where, ": ", name, " is in two files");
   store(found->second, dtype, data);
 }

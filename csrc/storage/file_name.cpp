@@ -64,13 +64,13 @@ std::string follow(const std::string& directory, const std::string& name,
 
 void check_plain_file_name(const std::string& name, const std::string& where) {
   require(is_plain(name), where, ": expected the name of a file in the same directory, got \"",
-          shortened(name), "\"");
+          shortened(name), "\"; copy or download it again");
 }
 
 void check_relative_name(const std::string& name, const std::string& where) {
   require(is_relative(name), where,
           ": expected the name of a file in the directory or a folder of it, got \"",
-          shortened(name), "\"");
+          shortened(name), "\"; copy or download it again");
 }
 
 std::string path_inside(const std::string& directory, const std::string& name,

@@ -170,7 +170,10 @@ def _check_types(values: Mapping[str, Any], types: Types, where: str) -> None:
     for name, (expected, fits) in types.items():
         value = values.get(name)
         if value is not None and not fits(value):
-            raise ValueError(f"{where}{name}: expected {expected}, got {ascii(value)[:60]}")
+            raise ValueError(
+                f"{where}{name}: expected {expected}, got {ascii(value)[:60]}; correct it, or copy or "
+                "download it again"
+            )
 
 
 def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:

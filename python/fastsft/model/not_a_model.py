@@ -25,19 +25,21 @@ def _way_to_config(directory: Path) -> str:
         )
     if other := _other_format(directory):
         return other
-    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    inside = [name for name in names if (directory / name / "config.json").is_file()]
-    if inside:
-        return f"there is one in {directory / inside[-1]}"
-    if not names:
+    # The second pattern: a folder of the hub's cache.
+    if inside := sorted([*directory.glob("*/config.json"), *directory.glob("snapshots/*/config.json")]):
+        return f"there is one in {inside[-1].parent}"
+    if not (directory.is_dir() and any(directory.iterdir())):
         return f"the directory is empty: hf download NAME --local-dir {directory} fetches a model into it"
     return "copy or download the whole directory of a model"
 
 
 def _other_format(directory: Path) -> str:
     """Return advice if the weights have another program's format; else ""."""
-    if next(directory.glob("*.gguf"), None):
-        return "it has a GGUF file, of llama.cpp: name the safetensors model that it was made of"
+    for suffix, kind in (("gguf", "a GGUF file, of llama.cpp"), ("onnx", "an ONNX file")):
+        if next(directory.glob(f"*.{suffix}"), None):
+            return f"it has {kind}: name the safetensors model that it was made of"
+    if (directory / "model_index.json").is_file():
+        return "it is a pipeline of diffusers, which makes pictures: name a language model"
     if next(directory.glob("consolidated*"), None):
         return "its weights have the format of their maker: name the model in transformers' format"
     return ""

@@ -46,7 +46,8 @@ def empty_of(make: Callable[[], PreTrainedModel], maker: str) -> PreTrainedModel
             model = make()
     except Exception as error:  # library and model code may raise errors of any class
         raise ValueError(
-            f"config.json: {maker} makes no causal language model of it: {first_line(error)}"
+            f"config.json: {maker} makes no causal language model of it: {first_line(error)}; name another "
+            "model, or correct this file"
         ) from error
     model.tie_weights()  # transformers ties weights only when it initializes them
     check_model(model)
@@ -67,7 +68,10 @@ def library_config(config: Mapping[str, Any]) -> PretrainedConfig:
     try:
         return AutoConfig.for_model(str(config.get("model_type")), **plain)
     except Exception as error:  # transformers 5 raises its own error classes
-        raise ValueError(f"config.json: transformers does not take it: {first_line(error)}") from error
+        raise ValueError(
+            f"config.json: transformers does not take it: {first_line(error)}; name another "
+            "model, or correct this file"
+        ) from error
 
 
 def _without_initialisation() -> AbstractContextManager[None]:

@@ -52,7 +52,7 @@ def find_converter(given: Path | None) -> Path:
             path = Path(place).expanduser()
             path = path / SCRIPT if path.is_dir() else path
             if not path.is_file():
-                raise ValueError(f"{name}: expected llama.cpp's {SCRIPT}, found no file {path}")
+                raise ValueError(f"{name}: expected llama.cpp's {SCRIPT}, found no file {path}; {_INSTALL}")
             return path.absolute()
     found = next((path for path in _places() if path.is_file()), None)
     if found is None:
