@@ -106,7 +106,7 @@ def test_required_fields_may_stand_in_the_file_alone(tmp_path):
         ("template_date: true", "a.yaml", "template_date: expected str or none, got bool True"),
         ("seed: 1\nrun_name: a\nseed: 2", "a.yaml", "seed is there twice, in lines 1 and 3"),
         ("seed: 1\n\tlora: true", "a.yaml", r"line 2, `lora: true`: .* indents with spaces"),
-        ("seed = 1", "a.yaml", "as in `learning_rate: 1e-5`, got str"),
+        ("seed = 1", "a.yaml", "as in `learning_rate: 1e-5`, got text"),
         ("seed: 1\nlora = true", "a.yaml", r"line 2, `lora = true`: .* with a space after the colon"),
         ("run_name: a: b", "a.yaml", "line 1, `run_name: a: b`: .* quote a value with a colon"),
         ("bf16: {on: 1}", "a.yaml", "bf16: expected bool, got an object .* flags are not nested"),

@@ -16,6 +16,23 @@ _CLEAR = 2  # times as many keys of its own as any other trainer
 _FEW = 2  # keys of its own, at least, before `train --config` names a trainer
 
 
+# Keys that together only the file of a program has which is no trainer -> what to do with it
+_OF_OTHERS = {
+    ("compute_environment", "distributed_type"): "a file of accelerate, of which fastsft needs none: "
+    "FASTSFT_NUM_PROCESSES or torchrun starts the ranks, and --fsdp and --bf16 say how they train",
+    ("zero_optimization",): "a file of DeepSpeed: give it as --deepspeed FILE",
+    ("apiVersion", "kind"): "a file of Kubernetes: kubectl apply -f FILE",
+    ("resources", "run"): "a file of SkyPilot: sky launch FILE",
+    ("defaults", "hydra"): "a file of Hydra: write the flags themselves, without groups and ${...}",
+}
+
+
+def about_others_file(keys: Iterable[str]) -> str:
+    """Return what to do with a file whose keys are those of a program that is no trainer; "" for others."""
+    names = set(keys)
+    return next((way for own, way in _OF_OTHERS.items() if names.issuperset(own)), "")
+
+
 @cache
 def frameworks() -> dict[str, Framework]:
     """Return the trainers whose files can be imported, by name."""
@@ -43,6 +60,8 @@ def recognise(keys: Iterable[str]) -> tuple[Framework, list[str]]:
     ValueError if there are none, or if keys speak for several trainers.
     """
     names = list(keys)
+    if way := about_others_file(names):
+        raise ValueError(way)
     speaks = evidence(names)
     found = list(speaks.items())
     known = said(frameworks())

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
-from fastsft.arguments.imports.recognise import looks_foreign
+from fastsft.arguments.imports.recognise import about_others_file, looks_foreign
 from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES
 from fastsft.arguments.parsing.hints import hints as hints_about
 from fastsft.arguments.parsing.options import WordsAction
@@ -43,7 +43,10 @@ def read_flag_file(path: str | Path) -> dict[str, Any]:
         way = f"the nearest there is {near}" if near else "fastsft recipes NAME writes one"
         raise ValueError(f"--config: {path}: expected a YAML or JSON file of flags, got no such file; {way}")
     if file.suffix not in (".yaml", ".yml", ".json"):
-        raise ValueError(f"--config: expected a .yaml, .yml or .json file, got {path}")
+        raise ValueError(
+            f"--config: expected a .yaml, .yml or .json file of flags, got {path}; fastsft recipes NAME "
+            "writes one"
+        )
     try:
         if file.suffix == ".json":
             content = read_json(file, of_user=True)
@@ -56,7 +59,7 @@ def read_flag_file(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(
             f"--config: {path}: expected names of flags with values, as in `learning_rate: 1e-5`, got "
-            f"{_kind(content)}"
+            f"{_kind(content)}; write one a line; records of data are named by --data_path"
         )
     return {str(key): value for key, value in content.items()}
 
@@ -165,6 +168,8 @@ def flag_defaults(
 
 def import_line(content: Iterable[str], path: str) -> str:
     """Return the advice to import another trainer's file; "" if the keys are not clearly its own."""
+    if way := about_others_file(content):
+        return way
     found = looks_foreign(content)
     if found is None:
         return ""
@@ -258,7 +263,9 @@ def _converted(key: str, word: str, action: Action) -> object:
 
 
 def _kind(value: object) -> str:
-    return {type(None): "nothing", dict: "an object", list: "a list"}.get(type(value), type(value).__name__)
+    return {type(None): "nothing", dict: "an object", list: "a list", str: "text"}.get(
+        type(value), type(value).__name__
+    )
 
 
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
