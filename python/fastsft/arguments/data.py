@@ -114,7 +114,7 @@ class DataArguments(RecordsGiven):
             except ValueError as error:
                 raise ValueError(f"--{name}: {error}") from None
         if self.data_path is None:
-            raise ValueError("--data_path: expected a file of conversations, got none")
+            raise ValueError("--data_path: expected a file of conversations, got none; give --data_path FILE")
         self.check_flags()
 
 

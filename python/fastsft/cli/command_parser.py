@@ -28,8 +28,20 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint at --help to standard error as one line; exit with status 2."""
-        line = visible(f"{self.prog}: error: {clearer(message)}; {self.prog} --help lists what it takes")
+        said = clearer(self._missing(message))
+        line = visible(f"{self.prog}: error: {said}; {self.prog} --help lists what it takes")
         self.exit(2, f"{fitted(line, sys.stderr)}\n")
+
+    def _missing(self, message: str) -> str:
+        """Return the message about required arguments with the words to write; others unchanged."""
+        if not message.startswith("the following arguments are required"):
+            return message
+        names = message.partition(": ")[2].split(", ")
+        missing = [action for action in self._actions if argparse._get_action_name(action) in names]
+        needed = [action for action in self._actions if action.required]
+        words = {_words_of(action): action in missing for action in needed}
+        expected = " and ".join(word for word, is_missing in words.items() if is_missing)
+        return f"expected {expected}, got none; write {self.prog} {' '.join(words)}"
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -55,6 +67,13 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"{unknown[0]!r} follows no flag; write {self.word_flag} {shlex.quote(unknown[0])}")
         fields = {row.name for row in argument_rows()}
         self.error(unknown_words(unknown, self._option_string_actions, fields))
+
+
+def _words_of(action: argparse.Action) -> str:
+    """Return a required argument as in a command: --flag NAME, or a place's name."""
+    if action.option_strings:
+        return f"{action.option_strings[0]} {str(action.metavar or action.dest).upper()}"
+    return "|".join(action.choices) if action.choices else str(action.metavar or action.dest)
 
 
 def print_error(command: str, error: object) -> None:

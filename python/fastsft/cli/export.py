@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def _gguf(args: argparse.Namespace, out: Path) -> list[str]:
     ]
 
 
+_SMALLER = "fastsft export gguf DIR, then llama.cpp's llama-quantize makes a quantised file of model.gguf"
 _FORMATS = {"ollama": (_ollama, "Modelfile"), "gguf": (_gguf, "model.gguf")}
 
 
@@ -98,7 +100,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         epilog="The Modelfile's template writes what the model read before each reply in training. A GGUF "
         "file is compared with the model, tensor by tensor, before it gets its name.",
     )
-    parser.add_argument("format", choices=list(_FORMATS))
+    parser.add_argument("format", metavar="ollama|gguf", choices=list(_FORMATS))
     parser.add_argument("directory", metavar="DIR", help="a trained model directory, or a hub name")
     parser.add_argument(
         "--output", type=Path, metavar="FILE",
@@ -118,6 +120,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="gguf: of the matrices; default: as they are stored; llama-quantize makes smaller ones",
     )
     add_trust(parser)
+    for word in arguments:
+        if re.fullmatch(r"(i?q\d\w*|int[48]|fp[48]|[48]bit)", word, re.IGNORECASE):
+            parser.error(
+                f"expected ollama or gguf, of type {', '.join(OUTTYPES.values())}, got {word}; {_SMALLER}"
+            )
     args = parser.parse_args(arguments)
     of_other = ("converter", "outtype") if args.format == "ollama" else ("gguf",)
     for name in of_other:

@@ -101,8 +101,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# Commands of other programs -> the way here
+_MEANT = {
+    **dict.fromkeys(("finetune", "fine-tune", "sft", "tune", "lora", "fit"), "fastsft train trains"),
+    **dict.fromkeys(
+        ("generate", "infer", "inference", "run", "predict"), "fastsft chat DIR --message TEXT answers"
+    ),
+    **dict.fromkeys(("eval", "evaluate"), "fastsft train --eval_split 0.05 --eval_strategy epoch evaluates"),
+    **dict.fromkeys(
+        ("serve", "deploy", "api"), "fastsft export ollama DIR writes a Modelfile; or vllm serve DIR"
+    ),
+    **dict.fromkeys(("download", "pull", "fetch"), "hf download NAME --local-dir DIR fetches a model"),
+    "login": "hf auth login logs in",
+    "quantize": "fastsft export gguf DIR writes a file for llama-quantize",
+}
+
+
 def _unknown(command: str) -> str:
-    near = difflib.get_close_matches(command, COMMANDS, 1, cutoff=0.7)
+    if command.lower() in _MEANT:
+        return f"no command {command!r}; {_MEANT[command.lower()]}"
+    near = difflib.get_close_matches(command.lower(), COMMANDS, 1, cutoff=0.7)
     hint = f"the nearest is {near[0]}" if near else f"expected one of {', '.join(COMMANDS)}"
     return f"no command {command!r}; {hint}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -297,7 +298,15 @@ def _gpu(args: argparse.Namespace) -> Gpu | None:
     gpu = gpu_named(args.gpu)
     if gpu is None:
         names = ", ".join(gpu.name for gpu in GPUS)
-        raise ValueError(f'--gpu: expected a name with one of {names}, got "{args.gpu}"')
+        if many := re.fullmatch(r"(\d+) ?[xX*] ?(.+)", args.gpu):
+            raise ValueError(
+                f'--gpu: expected the name of one card, got "{args.gpu}"; write --gpu "{many[2]}" '
+                f"--world_size {many[1]}"
+            )
+        raise ValueError(
+            f'--gpu: expected a name with one of {names}, got "{args.gpu}"; of another card '
+            "give the memory alone, as in --memory 24GiB"
+        )
     held, named = gpu.memory / 2**30, named_memory(args.gpu)
     is_its_own = named is not None and f"{named}GB" in gpu.name
     if args.memory is None and named is not None and not is_its_own and not 0.85 < held / named < 1.15:

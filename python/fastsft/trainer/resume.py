@@ -42,7 +42,10 @@ def checkpoint_to_resume(output_dir: str, wanted: bool | str | None) -> str | No
         return str(wanted)
     newest = newest_checkpoint(output_dir)
     if newest is None:
-        raise ValueError(f"No valid checkpoint found in output directory ({output_dir})")
+        raise ValueError(
+            f"No valid checkpoint found in output directory ({output_dir}); without "
+            "--resume_from_checkpoint the run starts over, or continues where there is one"
+        )
     return str(newest)
 
 

@@ -91,14 +91,19 @@ _WRITE = {
     "--use_cpu True for the CPU; GPUs that are seen are used (CUDA_VISIBLE_DEVICES)":
     "device device_map gpu gpus gpu_id gpu_ids n_gpu cuda use_cuda accelerator cuda_visible_devices",
     "FASTSFT_NUM_PROCESSES in the environment, or torchrun --nproc_per_node, for the number of ranks":
-    "num_gpus num_processes nproc_per_node world_size num_machines nnodes num_nodes n_gpus",
+    "num_gpus num_processes nproc_per_node world_size num_machines nnodes num_nodes n_gpus ranks num_ranks "
+    "n_ranks num_devices n_devices",
     "--context_parallel_size":
     "sequence_parallel_size sequence_parallel_degree cp_size sp_size ulysses_size ulysses_degree "
-    "ulysses_sequence_parallel_size cp_degree",
+    "ulysses_sequence_parallel_size cp_degree context_parallel sequence_parallel cp sp",
     "--neftune_noise_alpha": "neftune_alpha neft_alpha neftune",
     "--hub_model_id": "hub_repo_id repo_id",
     "--dataloader_num_workers": "num_workers",
 }  # fmt: skip
+# name in other programs -> flag of a command that training does not have
+OF_COMMANDS = dict.fromkeys(
+    ("ranks", "n_ranks", "num_gpus", "n_gpus", "num_processes", "nproc_per_node"), "world_size"
+)
 # reason why fastsft has no such flag -> the flag's names in other trainers
 _ABSENT = {
     "leave it out; LoRA has its base model in 4 bits (NF4, double quantisation) with --lora True --q_lora "
@@ -150,6 +155,10 @@ _ABSENT = {
     "leave it out: the engine has kernels of its own":
     "enable_liger_kernel liger_rope liger_rms_norm liger_swiglu liger_glu_activation liger_layer_norm "
     "liger_fused_linear_cross_entropy cut_cross_entropy liger_cross_entropy use_kernels",
+    "leave it out: ranks divide the rows, and with --fsdp the weights, but no matrix and no layers":
+    "tensor_parallel tensor_parallel_size tensor_model_parallel_size tp num_tp pipeline_parallel "
+    "pipeline_parallel_size pipeline_model_parallel_size pp pp_size",
+    "leave it out: the files are mapped, and labels are kept on disk (--data_cache)": "streaming iterable",
     "leave it out: the model's own positions count": "rope_scaling rope_theta overrides_of_model_config",
     "leave it out: the roles that are learned are the assistant's (--learn, --role_map)":
     "roles_to_train train_on_eos train_on_eot message_property_mappings message_field_role "

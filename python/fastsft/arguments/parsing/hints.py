@@ -8,7 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from fastsft.arguments.parsing.foreign_flags import SHORT_NAMES, about_foreign, about_value, is_of_lora
+from fastsft.arguments.parsing.foreign_flags import (
+    OF_COMMANDS,
+    SHORT_NAMES,
+    about_foreign,
+    about_value,
+    is_of_lora,
+)
 from fastsft.arguments.parsing.wrong_values import of_argparse
 from fastsft.runtime.near_names import nearest
 
@@ -90,6 +96,10 @@ def _hint(flag: str, names: Sequence[str], known: Iterable[str], of_training: Co
         return f"write --{plain}"
     if name in names and not flag.startswith("--"):
         return f"write --{name}, with two hyphens"
+    if re.fullmatch(r"[A-Z]+(_[A-Z0-9]+)+", name):
+        return f"a variable of the environment: leave it out, and export {name}=... before the command"
+    if of_training and (own := OF_COMMANDS.get(name)) in names:
+        return f"write --{own}"
     foreign = about_foreign(name)
     if foreign is not None and (not of_training or any(f"--{known}" in foreign for known in names)):
         return foreign

@@ -55,6 +55,8 @@ def wrong_choice(word: object, choices: Iterable[object]) -> str:
 def wrong_number(word: str, kind: Callable[[str], float]) -> str:
     """Return the message that `word` is no number. kind: int for whole numbers alone, else float."""
     expected = "a whole number" if kind is int else "a number, such as 0.1 or 1e-5"
+    if word == "=":
+        return f"expected {expected}, got '='; leave out the spaces around it"
     way = _meant(word, kind)
     return f"expected {expected}, got {word!r}" + (f"; write {way}" if way else "")
 

@@ -208,7 +208,7 @@ def _check_saved_when_evaluated(args: ArgumentFields) -> None:
     if args.eval_strategy != args.save_strategy:
         raise ValueError(
             f"{need} requires the save and eval strategy to match, but --eval_strategy is "
-            f"{args.eval_strategy} and --save_strategy {args.save_strategy}"
+            f"{args.eval_strategy} and --save_strategy {args.save_strategy}; give both alike"
         )
     if args.eval_strategy != "steps":
         return
