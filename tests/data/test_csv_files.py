@@ -100,7 +100,7 @@ def test_json_in_a_file_with_that_name(tmp_path: Path) -> None:
     [
         (b"prompt,completion\na,b\na,b,c\n", "a.csv: line 3: expected 2 fields, as the header has, got 3"),
         (b'prompt,completion\n"a\nb",c\n\nd\n', "a.csv: line 5: expected 2 fields, as the header has, got 1"),
-        (b'prompt,completion\na,b\na,"b\nc,d\n', "a.csv: line 3: a quote has no end"),
+        (b'prompt,completion\na,b\na,"b\nc,d\n', "a.csv: line 3: a quote has no end; write it"),
         (b'prompt,completion\n"a"b,c\n', "a.csv: line 2: '[,]' expected after '\"'"),
         (b"prompt,completion\na,\xe9\n", "invalid UTF-8 .invalid continuation byte.; save it as UTF-8"),
         ("prompt,completion\n".encode("utf-16"), "invalid UTF-8 .invalid start byte.; save it as UTF-8"),

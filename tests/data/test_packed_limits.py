@@ -121,9 +121,7 @@ def test_fifty_million_rows_of_nothing(tmp_path: Path) -> None:
     path = tmp_path / "nulls.parquet"
     table = pyarrow.table({"messages": pyarrow.nulls(50_000_000)})
     write_parquet(path, table, compression="zstd", row_group_size=1 << 26)
-    with pytest.raises(
-        ValueError, match=r"nulls\.parquet: cannot be unpacked.*50000000 rows in \d+ bytes, at most"
-    ):
+    with pytest.raises(ValueError, match=r"nulls\.parquet: 50000000 rows in \d+ bytes, at most"):
         count(path)
 
 

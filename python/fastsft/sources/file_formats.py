@@ -19,7 +19,7 @@ from typing import BinaryIO, Protocol
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.worker import Worker, package_folder
 from fastsft.sources.json_lines import JsonLines
-from fastsft.sources.table_program import FIELDS_VARIABLE, STEMS_VARIABLE
+from fastsft.sources.table_program import FIELDS_VARIABLE, REFUSED, STEMS_VARIABLE
 
 _KIND = re.compile(r"\.(parquet|arrow|jsonl|ndjson|json|csv|tsv)(\.gz|\.zst)?$")
 NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")
@@ -186,7 +186,11 @@ class CsvLines:
                 "divide it"
             ) from None
         except csv.Error as error:
-            what = "a quote has no end" if "unexpected end" in str(error) else error
+            what = (
+                "a quote has no end; write it, or double a quote inside of a value"
+                if "unexpected end" in str(error)
+                else error
+            )
             raise ValueError(f"{self._name}: line {line}: {what}") from None
         except UnicodeDecodeError as error:
             raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8") from None
@@ -294,12 +298,15 @@ class TableLines:
     def read(self, size: int) -> bytes:
         """Return at most `size` bytes; b"" at the end.
 
-        OSError, with the reason, if the file cannot be read.
+        OSError, with the reason, if the file cannot be read; ValueError if it can, and is of no use.
         """
         worker = self._worker or self._start()
         block = worker.receive(size)
         if not block and worker.process.wait() != 0:
-            raise OSError(self._complaint(worker.process.returncode))
+            status = worker.process.returncode
+            if status == REFUSED:
+                raise ValueError(f"{self._name}: {self._complaint(status)}")
+            raise OSError(self._complaint(status))
         try:
             self._limit.count(len(block))
         except ValueError:

@@ -21,24 +21,35 @@ from fastsft.sources.json_lines import without_fills, write_line
 MEMORY_LIMIT = 3 << 29
 FIELDS_VARIABLE = "FASTSFT_DATA_FIELDS"  # comma-separated names of columns that data formats use
 STEMS_VARIABLE = "FASTSFT_MARK_STEMS"  # parts of the names of columns that may exclude a record from learning
+REFUSED = 2  # exit status: the file is sound, and cannot be used
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BATCH_BYTES, _MOST_ROWS_AT_ONCE = 1 << 23, 1024
 # _ROWS_OF_A_BYTE: the most rows per byte of a file. _ALWAYS_ALLOWED: rows that a file of any size may have.
 _ROWS_OF_A_BYTE, _ALWAYS_ALLOWED = 8, 1 << 20
 
 
+class _RefusedError(ValueError):
+    """A sound file cannot be used."""
+
+
 def main() -> int:
-    """Write the records, and return the exit status: 0, or 1 after an error message on standard error."""
+    """Write the records, and return the exit status.
+
+    After an error message on standard error it is REFUSED if the file is sound, else 1.
+    """
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
     try:
         _write_records()
     except MemoryError:
         size = f"{MEMORY_LIMIT >> 20} MiB"
         return _complain(
-            f"unpacking it takes more than {size} of memory; write it as JSON lines, in smaller row groups"
+            f"unpacking it takes more than {size} of memory; write it as JSON lines, in smaller row groups",
+            REFUSED,
         )
     except BrokenPipeError:
         os._exit(1)  # the output's reader has ended
+    except _RefusedError as error:
+        return _complain(str(error), REFUSED)
     except Exception as error:
         return _complain(" ".join(str(error).split())[:500] or type(error).__name__)
     return 0
@@ -129,7 +140,10 @@ def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
     if used:
         used += [name for name, kind in types.items() if name not in used and _may_mark(name, kind)]
     else:
-        raise ValueError(f"expected columns of a data format, got {', '.join(types)[:200] or 'none'}")
+        raise _RefusedError(
+            f"expected columns of a data format, got {', '.join(types)[:200] or 'none'}; rename them, as in "
+            "docs/data_files.md"
+        )
     return used, {name: 1 for name in types if name not in used}
 
 
@@ -146,7 +160,7 @@ def _is_list_of_structs(kind: object) -> bool:
 def _check_rows(rows: int, size: int) -> None:
     most = max(_ALWAYS_ALLOWED, _ROWS_OF_A_BYTE * size)
     if rows > most:
-        raise ValueError(
+        raise _RefusedError(
             f"{rows} rows in {size} bytes, at most {most} are read of so many; write it as JSON lines"
         )
 
@@ -158,9 +172,9 @@ def _rows_at_once(metadata: _Metadata) -> int:
     return max(1, min(_MOST_ROWS_AT_ONCE, _BATCH_BYTES // mean))
 
 
-def _complain(text: str) -> int:
+def _complain(text: str, status: int = 1) -> int:
     print(text, file=sys.stderr, flush=True)
-    return 1
+    return status
 
 
 if __name__ == "__main__":
