@@ -144,7 +144,8 @@ class HeaderReader {
       });
       scan_.expect_end();
     } catch (const JsonFault& fault) {
-      throw_invalid(where_, ": the header is not JSON at byte ", fault.byte() + 1);
+      throw_invalid(where_, ": the header is not JSON at byte ", fault.byte() + 1,
+                    "; copy or download it again");
     }
     return std::move(header_);
   }

@@ -280,7 +280,8 @@ class LibraryProcess:
 
     def _told(self, what: str, kind: bytes, payload: bytes) -> str:
         text = "" if kind == b"L" else f" [a text of {len(payload)} bytes]"
-        return f"{self._where}: the tokenizers library {what}{text}"
+        way = "; copy or download it again, or try a newer tokenizers" if kind == b"L" else ""
+        return f"{self._where}: the tokenizers library {what}{text}{way}"
 
     def _end_of(self, process: subprocess.Popen[bytes], seconds: float) -> str:
         try:
