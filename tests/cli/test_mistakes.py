@@ -139,6 +139,9 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "fsdp_config of a list": ({"fsdp_config": "data.json"}, 1, "--fsdp_config: expected a JSON object, such"),
     "fsdp_config of no file": ({"fsdp_config": "no.json"}, 1, "--fsdp_config: expected a JSON file or"),
     "a variable of the environment": ({"WANDB_PROJECT": "a"}, 1, "export WANDB_PROJECT=... before the"),
+    "a token": ({"hf_token": "a"}, 1, "log in with hf auth login, or set HF_TOKEN"),
+    "a flag of torchrun": ({"master_port": 1}, 1, "give it to torchrun"),
+    "a pattern in YAML": ({"config": "star.yaml"}, 1, "quote texts that begin with *"),
     "a flag of Megatron": ({"tensor_parallel": 2}, 1, "ranks divide the rows, and with --fsdp the weights"),
     "nothing to resume": ({"resume_from_checkpoint": True}, 1, "the run starts over, or continues"),
     "an equals sign": ({"learning_rate": "="}, 2, "got '='; leave out the spaces around it"),
@@ -248,6 +251,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None
     config = json.loads((MODEL / "config.json").read_text())
     (folder / "heads" / "config.json").write_text(json.dumps({**config, "num_attention_heads": 5}))
     (folder / "none.json").write_text("[]")
+    (folder / "star.yaml").write_text("data_path: *.json\n")
     (folder / "accelerate.yaml").write_text("compute_environment: LOCAL\ndistributed_type: FSDP\n")
     (folder / "b.yaml").write_text("lr: 1\n")
     (folder / "link").symlink_to("gone")

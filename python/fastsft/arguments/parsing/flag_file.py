@@ -23,6 +23,7 @@ from fastsft.runtime.regular_files import read_json, read_text
 _SCALAR_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 _FILE_FIELDS = ("data_path", "eval_data_path")  # fields whose values are file names, joined by commas
 _NESTED = "; flags are not nested: give each its name, at the left margin"
+_PLAIN_YAML = "; write a flag a line at the left margin, and quote texts that begin with * & ! % or @"
 
 
 class Written(NamedTuple):
@@ -81,7 +82,9 @@ def _read_yaml(text: str, path: str | Path) -> object:
         texts = {key: scalar.value for key, scalar in nodes.items() if scalar.tag in _SCALAR_TAGS}
         return content | {key: Written(content[key], text) for key, text in texts.items()}
     except yaml.MarkedYAMLError as error:
-        raise ValueError(f"--config: {path} is not YAML{place_in_yaml(text, error)}") from None
+        place = place_in_yaml(text, error)
+        way = "" if ";" in place else _PLAIN_YAML
+        raise ValueError(f"--config: {path} is not YAML{place}{way}") from None
     except _TwiceError as error:
         raise ValueError(f"--config: {path}: {error}") from None
     # PyYAML raises ValueError for an impossible date, such as 2026-13-01.

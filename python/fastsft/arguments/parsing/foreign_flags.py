@@ -92,7 +92,7 @@ _WRITE = {
     "device device_map gpu gpus gpu_id gpu_ids n_gpu cuda use_cuda accelerator cuda_visible_devices",
     "FASTSFT_NUM_PROCESSES in the environment, or torchrun --nproc_per_node, for the number of ranks":
     "num_gpus num_processes nproc_per_node world_size num_machines nnodes num_nodes n_gpus ranks num_ranks "
-    "n_ranks num_devices n_devices",
+    "n_ranks num_devices n_devices devices",
     "--context_parallel_size":
     "sequence_parallel_size sequence_parallel_degree cp_size sp_size ulysses_size ulysses_degree "
     "ulysses_sequence_parallel_size cp_degree context_parallel sequence_parallel cp sp",
@@ -158,6 +158,10 @@ _ABSENT = {
     "leave it out: ranks divide the rows, and with --fsdp the weights, but no matrix and no layers":
     "tensor_parallel tensor_parallel_size tensor_model_parallel_size tp num_tp pipeline_parallel "
     "pipeline_parallel_size pipeline_model_parallel_size pp pp_size",
+    "give it to torchrun, before -m fastsft.train":
+    "master_port master_addr node_rank rdzv_endpoint rdzv_backend",
+    "leave it out: log in with hf auth login, or set HF_TOKEN in the environment":
+    "token hf_token auth_token use_auth_token",
     "leave it out: the files are mapped, and labels are kept on disk (--data_cache)": "streaming iterable",
     "leave it out: the model's own positions count": "rope_scaling rope_theta overrides_of_model_config",
     "leave it out: the roles that are learned are the assistant's (--learn, --role_map)":
