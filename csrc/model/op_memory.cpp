@@ -63,9 +63,11 @@ int64_t fp8_products(const ModelConfig& c, int64_t tokens) {
   return most;
 }
 
-// Returns the scratch floats for a chunk of logits, whose gradient has `dtype`.
-int64_t head_products(const ModelConfig& c, c10::ScalarType dtype, int64_t rows) {
-  return std::max({cpu::gemm_floats(rows, c.hidden_size, c.vocab_size, c10::ScalarType::Float),
+// Returns the scratch floats for a chunk of 16-bit logits and their losses.
+int64_t head_and_losses(const ModelConfig& c, c10::ScalarType dtype, int64_t rows,
+                        int64_t threads) {
+  return std::max({cpu::loss_row_floats(c.vocab_size, threads),
+                   cpu::gemm_floats(rows, c.hidden_size, c.vocab_size, dtype),
                    cpu::gemm_floats(rows, c.vocab_size, c.hidden_size, dtype),
                    cpu::gemm_floats(c.vocab_size, rows, c.hidden_size, c10::ScalarType::Float)});
 }
@@ -98,7 +100,7 @@ int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64
                               int64_t rows, int64_t rank) {
   if (rank == 0) return 0;
   return std::max({largest_product(dtype, labels, c.hidden_size, rank),
-                   cpu::gemm_floats(rows, rank, c.vocab_size, c10::ScalarType::Float),
+                   cpu::gemm_floats(rows, rank, c.vocab_size, dtype),
                    cpu::gemm_floats(rows, c.vocab_size, rank, dtype),
                    cpu::gemm_floats(c.vocab_size, rows, rank, c10::ScalarType::Float)});
 }
@@ -115,7 +117,7 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
   if (dtype == c10::ScalarType::Float) return sums;
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
   return std::max(
-      {sums, head_products(c, dtype, rows), block_products(c, dtype, tile_rows, threads),
+      {sums, head_and_losses(c, dtype, rows, threads), block_products(c, dtype, tile_rows, threads),
        fp8 ? fp8_products(c, tile_rows) : 0, adapter_products(c, dtype, tile_rows, adapters),
        head_adapter_products(c, dtype, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }

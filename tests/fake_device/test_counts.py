@@ -110,6 +110,19 @@ def test_what_a_policy_recomputes_moves_the_bytes_of_the_time_model(
     assert sum(more.values()) - sum(base.values()) == pytest.approx(expected, rel=0.03)
 
 
+def test_logits_have_two_bytes(counts: dict[str, Counts]) -> None:
+    """The product writes them, and the loss reads them and writes their gradient in their place."""
+    vocab, more = CONFIG["vocab_size"], LONG - SHORT
+    made = [
+        counts[f"none {tokens}"][f"operation product {vocab}x{tokens}x{CONFIG['hidden_size']}"]
+        for tokens in (LONG, SHORT)
+    ]
+    assert made[0].written - made[1].written == more * 2 * vocab
+    loss = [count for name, count in of_tokens(counts, "none").items() if "|cross_entropy_kernel" in name]
+    of_token = 8 + 4 + 8  # a target, its weight and the loss
+    assert sum(count.read + count.written for count in loss) == more * (2 * 2 * vocab + of_token)
+
+
 def calls(counts: Counts, kind: str) -> dict[str, int]:
     """Return the numbers of calls, of "operation" or "call", without products' sizes and kernels' types."""
     found: dict[str, int] = {}

@@ -37,12 +37,14 @@ def test_sixteen_byte_accesses_need_alignment(columns: int, size: int, alignment
 
 @pytest.mark.parametrize("tokens", [1, 127, 128, 5000, 16384, 100_003])
 @pytest.mark.parametrize("vocab", [2, 33, 32000, 128256, 151936])
-def test_chunks_of_logits(tokens: int, vocab: int) -> None:
-    rows, stride = PLANS.plan_logits(tokens, vocab)
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_chunks_of_logits(tokens: int, vocab: int, itemsize: int) -> None:
+    rows, stride = PLANS.plan_logits(tokens, vocab, itemsize)
     assert vocab <= stride < vocab + 8 and stride % 8 == 0, "rows begin at 16-byte addresses in bfloat16"
     assert 1 <= rows <= tokens
     assert rows == tokens or rows % 128 == 0, "only the last chunk has rows that are no whole tile"
-    assert rows * stride * 4 <= 512 * MIB + 128 * stride * 4 or rows <= 384, "memory is bounded"
+    row = stride * itemsize
+    assert rows * row <= 512 * MIB + 128 * row or rows <= 384, "memory is bounded"
     chunks = -(-tokens // rows)
     assert chunks == 1 or tokens - (chunks - 1) * rows > rows - 128 * chunks, "chunks are nearly equal"
 

@@ -38,7 +38,7 @@ def test_loss_and_gradients(dtype: torch.dtype, smoothing: float, tokens: int, v
     hidden, weight = (torch.randn(tokens, 24) / 24**0.5).to(dtype), torch.randn(vocab, 24).to(dtype)
     targets, token_weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
     h, w = hidden.double().requires_grad_(), weight.double().requires_grad_()
-    expected = reference.linear_cross_entropy(h, w, targets, token_weights, smoothing)
+    expected = reference.linear_cross_entropy(h, w, targets, token_weights, smoothing, logits_dtype=dtype)
     expected.backward()
     loss, grad_hidden, grad_weight = run(hidden, weight, targets, token_weights, smoothing)
     assert loss == pytest.approx(expected.item(), rel=2e-6)
@@ -81,8 +81,9 @@ def test_a_frozen_weight_and_one_of_low_rank(dtype: torch.dtype, tokens: int, vo
     rows, matrix = (torch.randn(tokens, 3) / 3).to(dtype), torch.randn(vocab, 3).to(dtype)
     targets, token_weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
     exact = [tensor.double().requires_grad_() for tensor in (hidden, rows, matrix)]
-    wide = torch.cat([exact[0], exact[1]], 1), torch.cat([weight.double(), exact[2]], 1)
-    expected = reference.linear_cross_entropy(*wide, targets, token_weights, 0.1)
+    frozen = reference.rounded(exact[0] @ weight.double().T, dtype)
+    logits = reference.rounded(frozen + exact[1] @ exact[2].T, dtype)
+    expected = reference.cross_entropy(logits, targets, token_weights, 0.1)
     expected.backward()
     loss, made = torch.zeros(1, dtype=torch.float64), [torch.full_like(hidden, torch.nan)]
     before = 1e-3 * torch.randn(vocab, 3)  # what was there is added to
@@ -116,7 +117,7 @@ def test_soft_cap(dtype: torch.dtype, smoothing: float, tokens: int, vocab: int,
     hidden, weight = (torch.randn(tokens, 24) / 24**0.5).to(dtype), torch.randn(vocab, 24).to(dtype)
     targets, token_weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
     h, w = hidden.double().requires_grad_(), weight.double().requires_grad_()
-    expected = reference.linear_cross_entropy(h, w, targets, token_weights, smoothing, cap)
+    expected = reference.linear_cross_entropy(h, w, targets, token_weights, smoothing, cap, dtype)
     expected.backward()
     loss, made = torch.zeros(1, dtype=torch.float64), (torch.empty_like(hidden), torch.empty(weight.shape))
     torch.ops.fastsft.linear_cross_entropy(

@@ -23,7 +23,9 @@ def test_loss_and_gradients(
     targets, weights = torch.randint(0, vocab, (tokens,)), torch.rand(tokens)
     held, loss = torch.randn(vocab, hidden), torch.ones(1, dtype=torch.float64)
     exact, exact_weight = rows.double().requires_grad_(), weight.double().requires_grad_()
-    expected = reference.linear_cross_entropy(exact, exact_weight, targets, weights.double(), smoothing)
+    expected = reference.linear_cross_entropy(
+        exact, exact_weight, targets, weights.double(), smoothing, logits_dtype=dtype
+    )
     expected.backward()
     made = device.agree(
         "linear_cross_entropy",
@@ -52,9 +54,8 @@ def test_many_chunks(device: OpDevice) -> None:
     loss = torch.zeros(1, dtype=torch.float64, device=device.place)
     there = [tensor.to(device.place) for tensor in (rows, weight, targets, weights)]
     device.ops.linear_cross_entropy(*there, 0.0, loss, None, None, 0.0)
-    expected = torch.nn.functional.cross_entropy(
-        there[0].float() @ there[1].float().T, there[2], reduction="none"
-    )
+    logits = (there[0].float() @ there[1].float().T).bfloat16()
+    expected = torch.nn.functional.cross_entropy(logits.float(), there[2], reduction="none")
     assert loss.item() == pytest.approx((expected.double() * there[3]).sum().item(), rel=1e-5)
 
 

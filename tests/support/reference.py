@@ -196,6 +196,11 @@ def cross_entropy(
     return (token_weights[keep].to(losses.dtype) * losses).sum()
 
 
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return x after rounding to `dtype`; the gradient is that of x."""
+    return x + (x.to(dtype).to(x.dtype) - x).detach()
+
+
 def linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
@@ -203,9 +208,14 @@ def linear_cross_entropy(
     token_weights: Tensor,
     label_smoothing: float = 0.0,
     cap: float | None = None,
+    logits_dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """Return cross_entropy of softcap(hidden [T, H] @ weight [V, H]^T); targets [T] are already shifted."""
-    return cross_entropy(softcap(hidden @ weight.T, cap), targets, token_weights, label_smoothing)
+    """Return cross_entropy of softcap(hidden [T, H] @ weight [V, H]^T); targets [T] are already shifted.
+
+    logits_dtype: the dtype to which logits are rounded before the cap.
+    """
+    logits = rounded(hidden @ weight.T, logits_dtype)
+    return cross_entropy(softcap(logits, cap), targets, token_weights, label_smoothing)
 
 
 def embedding(weight: Tensor, ids: Tensor) -> Tensor:

@@ -33,4 +33,19 @@ FASTSFT_CLONES void widen_range(const bfloat16* from, float* to, int64_t count) 
   for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
 }
 
+FASTSFT_CLONES void widen_range(const float16* from, float* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+}
+
+FASTSFT_CLONES void narrow_range(const float* from, bfloat16* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) store(&to[i], from[i]);
+}
+
+FASTSFT_CLONES void narrow_range(const float* from, float16* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) store(&to[i], from[i]);
+}
+
 }  // namespace fastsft::cpu

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <cstdint>
 
@@ -23,5 +24,8 @@ struct AdamwConstants {
 void adamw_range(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, int64_t count,
                  const AdamwConstants& constants);
 void widen_range(const c10::BFloat16* from, float* to, int64_t count);
+void widen_range(const c10::Half* from, float* to, int64_t count);
+void narrow_range(const float* from, c10::BFloat16* to, int64_t count);  // to nearest even
+void narrow_range(const float* from, c10::Half* to, int64_t count);
 
 }  // namespace fastsft::cpu

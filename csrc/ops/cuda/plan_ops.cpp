@@ -21,8 +21,8 @@ int64_t plan_access(int64_t columns, int64_t element_size, int64_t alignment) {
 }
 
 // Returns the rows per chunk of logits, and the stride between rows in elements.
-std::vector<int64_t> plan_logits(int64_t tokens, int64_t vocab) {
-  const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
+std::vector<int64_t> plan_logits(int64_t tokens, int64_t vocab, int64_t itemsize) {
+  const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab, itemsize);
   return {plan.rows, plan.stride};
 }
 
@@ -43,7 +43,7 @@ std::vector<int64_t> plan_tiles(int64_t head_dim) {
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def("plan_row(int columns, int width) -> int[]", &plan_row);
   m.def("plan_access(int columns, int element_size, int alignment) -> int", &plan_access);
-  m.def("plan_logits(int tokens, int vocab) -> int[]", &plan_logits);
+  m.def("plan_logits(int tokens, int vocab, int itemsize) -> int[]", &plan_logits);
   m.def("plan_flash(bool narrow, int head_dim, int alignment, int capability) -> bool",
         &plan_flash);
   m.def("plan_tiles(int head_dim) -> int[]", &plan_tiles);

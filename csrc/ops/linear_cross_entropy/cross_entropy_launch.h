@@ -8,19 +8,19 @@
 
 namespace fastsft::cuda {
 
-// Computes losses and gradients for `rows` rows of float32 logits, `stride` elements apart
+// Computes losses and gradients for `rows` rows of logits, `stride` elements apart
 // (ops/linear_cross_entropy/linear_cross_entropy.h). Rows begin at 16-byte addresses.
 struct CrossEntropyArgs {
-  float* logits;
+  void* logits;
   const int64_t* targets;  // the kernel traps if a target is outside [0, vocab)
   const float* weights;
   double* losses;  // [rows]: weight times loss
-  void* grad;      // null: no gradient; float32: may be the logits; bfloat16: same stride
+  bool gradient;   // overwrite the logits with it
   int64_t rows, vocab, stride;
   float smoothing;
   float softcap;  // 0: no softcap
 };
-void launch_cross_entropy(const CrossEntropyArgs& args, Dtype grad_dtype, cudaStream_t stream);
+void launch_cross_entropy(const CrossEntropyArgs& args, Dtype dtype, cudaStream_t stream);
 
 // Adds the sum of losses [count] to `total`, in a fixed order.
 void launch_add_losses(const double* losses, int64_t count, double* total, cudaStream_t stream);

@@ -13,6 +13,8 @@ namespace fastsft {
 //   loss        += sum_i token_weights[i] * ((1 - s) * -log p[t] + s * mean over V of -log p)
 //   grad_hidden  = d loss / d hidden
 //   grad_weight  = beta * grad_weight + d loss / d weight
+// Logits and their gradient have the dtype of `hidden`, as in transformers; softmax and loss are
+// float32.
 struct LinearCrossEntropyArgs {
   at::Tensor hidden, weight;  // [tokens, hidden] and [V, hidden], float32, bfloat16 or float16
   at::Tensor targets;         // [tokens] int64
@@ -34,7 +36,6 @@ struct LinearCrossEntropyArgs {
 };
 
 // Computes head and loss in one op, in chunks, so that all logits are never in memory at once.
-// Logits and softmax are float32.
 void linear_cross_entropy(const LinearCrossEntropyArgs& args);
 
 void check_linear_cross_entropy(const LinearCrossEntropyArgs& args);

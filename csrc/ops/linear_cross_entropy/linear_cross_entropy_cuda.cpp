@@ -39,33 +39,33 @@ void linear_cross_entropy_cuda(
     scale_gradient(grad_low_rank_weight, low_rank_beta);
     return;
   }
-  const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab);
+  const cuda::LogitsPlan plan = cuda::plan_logits(tokens, vocab, hidden.element_size());
   const LogitsWorkspace chunks =
       logits_workspace(workspace, hidden, plan.rows, plan.stride, TokenLosses::kKept);
   // For each chunk of tokens:
-  //   logits = rows weight^T;  losses and grad_logits from the logits
+  //   logits = rows weight^T;  losses from the logits, which become their gradient
   //   grad_hidden = grad_logits weight;  grad_weight = beta * grad_weight + grad_logits^T rows
   for (int64_t begin = 0; begin < tokens; begin += plan.rows) {
     const int64_t count = std::min(plan.rows, tokens - begin);
     const at::Tensor rows = hidden.narrow(0, begin, count);
-    const at::Tensor grad_logits = part(chunks.grad_logits, count, vocab);
-    gemm(rows, weight, part(chunks.logits, count, vocab), false, true, 0.0);
+    const at::Tensor logits = part(chunks.logits, count, vocab);
+    gemm(rows, weight, logits, false, true, 0.0);
     if (low_rank) {
-      gemm(low_rank->narrow(0, begin, count), *low_rank_weight, part(chunks.logits, count, vocab),
-           false, true, 1.0);
+      gemm(low_rank->narrow(0, begin, count), *low_rank_weight, logits, false, true, 1.0);
     }
-    cuda::launch_cross_entropy({.logits = chunks.logits.data_ptr<float>(),
+    cuda::launch_cross_entropy({.logits = logits.data_ptr(),
                                 .targets = targets.data_ptr<int64_t>() + begin,
                                 .weights = token_weights.data_ptr<float>() + begin,
                                 .losses = chunks.losses.data_ptr<double>() + begin,
-                                .grad = grad_hidden ? grad_logits.data_ptr() : nullptr,
+                                .gradient = grad_hidden.has_value(),
                                 .rows = count,
                                 .vocab = vocab,
                                 .stride = plan.stride,
                                 .smoothing = static_cast<float>(label_smoothing),
                                 .softcap = static_cast<float>(softcap)},
-                               cuda::dtype_of(grad_logits), stream);
+                               cuda::dtype_of(logits), stream);
     if (!grad_hidden) continue;
+    const at::Tensor& grad_logits = logits;
     gemm(grad_logits, weight, grad_hidden->narrow(0, begin, count), false, false, 0.0);
     if (grad_weight) gemm(grad_logits, rows, *grad_weight, true, false, begin == 0 ? beta : 1.0);
     if (!low_rank) continue;

@@ -67,28 +67,35 @@ __device__ float capped(float x, float softcap) {
   return softcap * tanhf(x / softcap);
 }
 
-template <bool kCapped>
-__device__ RowSums row_sums(const float* row, int64_t vocab, float softcap) {
+// Elements in an access of 16 bytes.
+template <typename T>
+constexpr int kWidth = 16 / sizeof(T);
+
+template <bool kCapped, typename T>
+__device__ RowSums row_sums(const T* row, int64_t vocab, float softcap) {
   RowSums sums;
-  const int64_t packed = vocab / 4 * 4;
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * 4; j < packed; j += kThreads * 4) {
-    float x[4];
-    load_pack<4>(row + j, x);
+  const int64_t packed = vocab / kWidth<T> * kWidth<T>;
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kWidth<T>; j < packed;
+       j += kThreads * kWidth<T>) {
+    float x[kWidth<T>], top = -FLT_MAX;
+    load_pack<kWidth<T>>(row + j, x);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = capped<kCapped>(x[i], softcap);
-    const float top = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
-    if (top > sums.softmax.highest) {  // one rescaling for four elements
+    for (int i = 0; i < kWidth<T>; ++i) {
+      x[i] = capped<kCapped>(x[i], softcap);
+      top = fmaxf(top, x[i]);
+    }
+    if (top > sums.softmax.highest) {  // one rescaling for an access
       sums.softmax.sum *= expf(sums.softmax.highest - top);
       sums.softmax.highest = top;
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kWidth<T>; ++i) {
       sums.softmax.sum += expf(x[i] - sums.softmax.highest);
       sums.plain += x[i];
     }
   }
   if (packed + threadIdx.x < vocab) {
-    const float x = capped<kCapped>(row[packed + threadIdx.x], softcap);
+    const float x = capped<kCapped>(to_float(row[packed + threadIdx.x]), softcap);
     sums.softmax.add(x);
     sums.plain += x;
   }
@@ -111,28 +118,28 @@ struct Gradient {
   }
 };
 
-template <bool kCapped, typename Grad>
-__device__ void write_gradient(const float* row, Grad* grad, int64_t vocab,
-                               const Gradient<kCapped>& g) {
-  const int64_t packed = vocab / 4 * 4;
-  for (int64_t j = static_cast<int64_t>(threadIdx.x) * 4; j < packed; j += kThreads * 4) {
-    float x[4];
-    load_pack<4>(row + j, x);
+template <bool kCapped, typename T>
+__device__ void write_gradient(T* row, int64_t vocab, const Gradient<kCapped>& g) {
+  const int64_t packed = vocab / kWidth<T> * kWidth<T>;
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * kWidth<T>; j < packed;
+       j += kThreads * kWidth<T>) {
+    float x[kWidth<T>];
+    load_pack<kWidth<T>>(row + j, x);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = g.of(x[i], j + i);
-    store_pack<4>(grad + j, x);
+    for (int i = 0; i < kWidth<T>; ++i) x[i] = g.of(x[i], j + i);
+    store_pack<kWidth<T>>(row + j, x);
   }
   const int64_t tail = packed + threadIdx.x;
-  if (tail < vocab) store(&grad[tail], g.of(row[tail], tail));
+  if (tail < vocab) store(&row[tail], g.of(to_float(row[tail]), tail));
 }
 
 // Computes one row per block: one pass for maximum and sum, one pass for the gradient.
-template <typename Grad, bool kCapped>
+template <typename T, bool kCapped>
 __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyArgs args) {
-  const float* row = args.logits + blockIdx.x * args.stride;
+  T* row = static_cast<T*>(args.logits) + blockIdx.x * args.stride;
   const int64_t target = args.targets[blockIdx.x];
   if (target < 0 || target >= args.vocab) __trap();
-  const float at_target = capped<kCapped>(row[target], args.softcap),
+  const float at_target = capped<kCapped>(to_float(row[target]), args.softcap),
               weight = args.weights[blockIdx.x];
   const RowSums sums = row_sums<kCapped>(row, args.vocab, args.softcap);
   const float vocab = static_cast<float>(args.vocab);
@@ -143,8 +150,8 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_kernel(CrossEntropyArg
     args.losses[blockIdx.x] = weight * ((1.0 - args.smoothing) * (log_sum - at_target) +
                                         args.smoothing * (log_sum - mean));
   }
-  if (args.grad == nullptr) return;
-  write_gradient(row, static_cast<Grad*>(args.grad) + blockIdx.x * args.stride, args.vocab,
+  if (!args.gradient) return;
+  write_gradient(row, args.vocab,
                  Gradient<kCapped>{.highest = all.highest,
                                    .scale = weight / all.sum,
                                    .shift = weight * args.smoothing / vocab,
@@ -163,10 +170,10 @@ __global__ void __launch_bounds__(kSumThreads)
 
 }  // namespace
 
-void launch_cross_entropy(const CrossEntropyArgs& args, Dtype grad_dtype, cudaStream_t stream) {
+void launch_cross_entropy(const CrossEntropyArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
   const auto blocks = static_cast<unsigned>(args.rows);
-  dispatch(grad_dtype, [&]<typename T>() {
+  dispatch(dtype, [&]<typename T>() {
     if (args.softcap > 0)
       cross_entropy_kernel<T, true><<<blocks, kThreads, 0, stream>>>(args);
     else

@@ -11,22 +11,21 @@ namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Offsets of the workspace's parts in bytes.
+int64_t itemsize(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
+
+// Offsets in bytes of the logits, which follow the losses, and of the workspace's end.
 struct Places {
-  int64_t logits, grad_logits, end;
+  int64_t logits, end;
 };
 
 Places places(TokenLosses losses, at::ScalarType dtype, int64_t tokens, int64_t elements) {
   const int64_t logits = losses == TokenLosses::kNone ? 0 : aligned(8 * tokens);
-  const int64_t grad = logits + aligned(4 * elements);
-  const auto size = static_cast<int64_t>(c10::elementSize(dtype));
-  return {logits, grad, grad + (dtype == at::kFloat ? 0 : aligned(size * elements))};
+  return {logits, logits + aligned(itemsize(dtype) * elements)};
 }
 
 at::Tensor part(const at::Tensor& bytes, int64_t begin, at::ScalarType dtype, int64_t rows,
                 int64_t columns) {
-  const auto size = static_cast<int64_t>(c10::elementSize(dtype));
-  return bytes.narrow(0, begin, rows * columns * size).view(dtype).view({rows, columns});
+  return bytes.narrow(0, begin, rows * columns * itemsize(dtype)).view(dtype).view({rows, columns});
 }
 
 }  // namespace
@@ -37,7 +36,7 @@ int64_t logits_workspace_bytes(at::DeviceType device, at::ScalarType dtype, int6
     const int64_t rows = std::min(tokens, cpu::logit_chunk_limit(vocab));
     return places(TokenLosses::kNone, dtype, tokens, rows * vocab).end;
   }
-  const cuda::LogitsPlan plan = cuda::largest_logits(tokens, vocab);
+  const cuda::LogitsPlan plan = cuda::largest_logits(tokens, vocab, itemsize(dtype));
   return places(TokenLosses::kKept, dtype, tokens, plan.rows * plan.stride).end;
 }
 
@@ -50,9 +49,7 @@ LogitsWorkspace logits_workspace(const std::optional<at::Tensor>& lent, const at
           lent ? lent->numel() : 0, " bytes, expected at least ", at.end);
   const at::Tensor bytes = lent ? *lent : at::empty({at.end}, hidden.options().dtype(at::kByte));
   LogitsWorkspace result;
-  result.logits = part(bytes, at.logits, at::kFloat, rows, stride);
-  result.grad_logits =
-      dtype == at::kFloat ? result.logits : part(bytes, at.grad_logits, dtype, rows, stride);
+  result.logits = part(bytes, at.logits, dtype, rows, stride);
   if (losses == TokenLosses::kKept)
     result.losses = part(bytes, 0, at::kDouble, 1, tokens).view({tokens});
   return result;
@@ -77,24 +74,24 @@ constexpr int64_t kColumnStep = 8;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-int64_t row_limit(int64_t stride) {
-  const int64_t fits = kChunkBytes / (4 * std::max<int64_t>(1, stride)) / kRowStep * kRowStep;
+int64_t row_limit(int64_t row_bytes) {
+  const int64_t fits = kChunkBytes / std::max<int64_t>(1, row_bytes) / kRowStep * kRowStep;
   return std::max(kMinRows, fits);
 }
 
 }  // namespace
 
-LogitsPlan plan_logits(int64_t tokens, int64_t vocab) {
+LogitsPlan plan_logits(int64_t tokens, int64_t vocab, int64_t itemsize) {
   const int64_t stride = round_up(vocab, kColumnStep);
-  const int64_t limit = row_limit(stride);
+  const int64_t limit = row_limit(itemsize * stride);
   const int64_t chunks = std::max<int64_t>(1, (tokens + limit - 1) / limit);
   const int64_t rows = round_up((tokens + chunks - 1) / chunks, kRowStep);
   return {std::min(rows, tokens), stride};
 }
 
-LogitsPlan largest_logits(int64_t tokens, int64_t vocab) {
+LogitsPlan largest_logits(int64_t tokens, int64_t vocab, int64_t itemsize) {
   const int64_t stride = round_up(vocab, kColumnStep);
-  return {std::min(row_limit(stride), tokens), stride};
+  return {std::min(row_limit(itemsize * stride), tokens), stride};
 }
 
 }  // namespace fastsft::cuda

@@ -10,9 +10,8 @@ namespace fastsft {
 
 // Buffers for one chunk of tokens in linear_cross_entropy.
 struct LogitsWorkspace {
-  at::Tensor losses;       // [tokens] float64; only if TokenLosses::kKept
-  at::Tensor logits;       // [rows, stride] float32
-  at::Tensor grad_logits;  // [rows, stride]; in float32 the same memory as the logits
+  at::Tensor losses;  // [tokens] float64; only if TokenLosses::kKept
+  at::Tensor logits;  // [rows, stride], later their gradient; the dtype of the hidden states
 };
 
 // States whether each token's loss is kept. The CUDA kernels keep the losses and add them up at the
@@ -45,6 +44,9 @@ inline int64_t logit_chunk_limit(int64_t vocab) {
   return std::max<int64_t>(32, kChunkElements / std::max<int64_t>(1, vocab));
 }
 
+// Returns how many floats the losses of 16-bit logits take from `Scratch`: a row for each thread.
+inline int64_t loss_row_floats(int64_t vocab, int64_t threads) { return threads * vocab; }
+
 // Returns the rows of logits per chunk for `tokens` labelled tokens.
 inline int64_t logit_chunk_rows(int64_t tokens, int64_t vocab) {
   const int64_t limit = logit_chunk_limit(vocab);
@@ -63,12 +65,12 @@ struct LogitsPlan {
   int64_t stride;
 };
 
-// Plans chunks of nearly equal size, with at most about 512 MiB of float32 logits but at least 256
-// rows. This gives GEMMs at full speed and few updates of the head's gradient.
-LogitsPlan plan_logits(int64_t tokens, int64_t vocab);
+// Plans chunks of nearly equal size, with at most about 512 MiB of logits but at least 256 rows.
+// This gives GEMMs at full speed and few updates of the head's gradient.
+LogitsPlan plan_logits(int64_t tokens, int64_t vocab, int64_t itemsize);
 
 // Returns the largest chunk for any count up to `tokens`, since fewer tokens may give larger
 // chunks.
-LogitsPlan largest_logits(int64_t tokens, int64_t vocab);
+LogitsPlan largest_logits(int64_t tokens, int64_t vocab, int64_t itemsize);
 
 }  // namespace fastsft::cuda

@@ -214,6 +214,8 @@ class _Model:
     """FLOPs and memory traffic per token in forward and backward, from a plan's model configuration."""
 
     def __init__(self, plan: MemoryPlan) -> None:
+        import torch
+
         from fastsft import _C
 
         setting = plan.setting
@@ -224,7 +226,8 @@ class _Model:
         self.parameters = self.trained = _C.count_parameters(setting.config_json)
         linear, quadratic = _C.conversation_cost(setting.config_json)
         self.products = linear
-        if setting.adapters:  # frozen weights need no gradient: two of three GEMMs remain
+        self.has_adapters = bool(setting.adapters)
+        if self.has_adapters:  # frozen weights need no gradient: two of three GEMMs remain
             self.trained = _C.count_trained_parameters(setting.config_json, adapters=setting.adapters)
             self.products = linear * 2 / 3 + 6 * self.trained
         # FLOPs of the blocks' forward pass per token
@@ -240,6 +243,7 @@ class _Model:
         tokens = max(plan.work.tokens, 1)
         self.tiles = math.ceil(tokens / (self.state.tile_tokens or tokens))
         self.vocabulary: int = config["vocab_size"]
+        self.chunks = math.ceil(tokens / torch.ops.fastsft.plan_logits(tokens, self.vocabulary, 2)[0])
         self.widths, self.copies = Widths.of(config), self.kernel != "cudnn"
         in_16_bits = self.state.num_layers_at_start_in_bf16 + self.state.num_layers_at_end_in_bf16
         # layers whose output and input gradient are products of 8 bits
@@ -269,19 +273,26 @@ class _Model:
 
     @property
     def head_bytes(self) -> float:
-        """Memory traffic of logits, their gradient and embedding rows, in bytes per token."""
-        return 14.0 * self.vocabulary + 30.0 * self.widths.hidden
+        """Memory traffic of logits, their gradient and embedding rows, in bytes per token.
+
+        A logit of 2 bytes is written by the product, read for the softmax and once more for the gradient, which
+        takes its place and is read by two products.
+        """
+        return 12.0 * self.vocabulary + 30.0 * self.widths.hidden
 
     @property
     def accumulated_bytes(self) -> float:
         """Bytes that a micro-batch reads and writes to accumulate gradients.
 
         On one rank, the GEMMs themselves add to the gradients if these have the compute dtype. Each tile but
-        the first of a micro-batch adds to the gradients once more.
+        the first of a micro-batch adds to the gradients once more, and each chunk of logits but the first to
+        the head's.
         """
         in_products = self.ranks == 1 and self.state.grad_dtype == self.state.compute_dtype
         itemsize = self.state.grad_itemsize if in_products else 4
         added = 2 * itemsize * _ADD_SHARE * self.trained * (self.tiles - 1)
+        if not self.has_adapters:
+            added += 8 * _ADD_SHARE * self.widths.hidden * self.vocabulary * (self.chunks - 1)
         if self.state.grad_dtype == "float32" or in_products:
             return 2 * self.state.grad_itemsize * _ADD_SHARE * self.trained + added
         return (4 * _WRITE_SHARE + 8) * self.trained + added
