@@ -24,6 +24,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import harness
 from fastsft import _C
+from fastsft.arguments.device_fields import fp8_flag_choices, fp8_flags
 from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.time_model import Prediction, predict, why_not
@@ -113,7 +114,7 @@ def state_options(options: argparse.Namespace) -> _C.StateOptions:
     """Of one rank, from the options of the same names."""
     return _C.StateOptions(
         compute_dtype="bfloat16" if options.bf16 else "float32", grad_dtype=options.grad_dtype,
-        optim_dtype=options.optim_dtype, master_dtype=options.master_dtype,
+        optim_dtype=options.optim_dtype, master_dtype=options.master_dtype, **fp8_flags(options),
     )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "model": options.model, "workload": options.workload, "device": options.device,
         "compute_dtype": dtype, "master_dtype": options.master_dtype, "moments_dtype": options.optim_dtype,
-        "grad_dtype": options.grad_dtype, "recompute": options.recompute,
+        "grad_dtype": options.grad_dtype, "recompute": options.recompute, "fp8": fp8_flags(options),
         "attention_kernel": options.attention_kernel, "gains": gains(), "parameters": engine.num_parameters,
         "micro_batches": len(batches), "tokens_per_step": tokens, "mean_length": tokens / len(lengths),
         "seconds_per_step": seconds, "fastest": min(times), "slowest": max(times),
@@ -228,6 +229,16 @@ def gains() -> list[float]:
     return [round(entry["gain"], 4) for entry in json.loads(_C.tuned_gemms())]
 
 
+def add_fp8(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of 8-bit linear layers, as in training."""
+    parser.set_defaults(fp16=False)
+    for name, choices in fp8_flag_choices().items():
+        if choices:
+            parser.add_argument(f"--{name}", choices=choices, help="as in training")
+        else:
+            parser.add_argument(f"--{name}", type=int, default=0, help="as in training")
+
+
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="tiny", help="a file of benchmarks/configs, without .json")
@@ -240,6 +251,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--grad_dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--optim_dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--master_dtype", choices=["float32", "split"], default="float32")
+    add_fp8(parser)
     parser.add_argument("--attention_kernel", choices=["flash2", "cudnn"], default="flash2")
     parser.add_argument("--tune_gemm", action="store_true", help="measure the products before the first step")
     parser.add_argument("--bf16", type=lambda text: text == "True", default=True)

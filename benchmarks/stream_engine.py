@@ -45,6 +45,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--recompute", default="selective")
     for name in ("grad_dtype", "optim_dtype", "master_dtype"):
         parser.add_argument(f"--{name}", default="float32")
+    bench_step.add_fp8(parser)
     return parser.parse_args()
 
 

@@ -27,6 +27,20 @@ def test_a_tiny_model_on_the_cpu(workload: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+def test_linear_layers_in_8_bits(tmp_path: Path) -> None:
+    """The flags of training, and their defaults; other losses than without."""
+    losses, out = {}, tmp_path / "record.json"
+    words = "--model tiny --device cpu --rows 2 --longest 16 --warm_up 0 --steps 1 --repeats 1 --out"
+    for flags in ("", "--fp8 tensorwise", "--fp8 rowwise --num_layers_at_end_in_bf16 1"):
+        record = bench_step.main([*words.split(), str(out), *flags.split()])
+        losses[flags] = record["loss"]
+        assert record["finite"] and (record["fp8"] == {}) == (not flags)
+    assert len(set(losses.values())) == 3
+    assert record["fp8"]["fp8_format"] == "e4m3" and record["fp8"]["num_layers_at_end_in_bf16"] == 1
+    with pytest.raises(ValueError, match="--fp8_format hybrid is for --fp8"):
+        bench_step.main([*words.split(), str(out), "--fp8_format", "hybrid"])
+
+
 def test_a_step_that_is_not_finite_voids_the_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_numbers(engine: Any, device: str) -> None:
         for name, shape in engine.parameter_shapes.items():
