@@ -31,7 +31,8 @@ def test_every_field_is_seen_with_its_text_and_kept() -> None:
     given = {
         "strategy": "full_shard", "optimizer": "sgd", "compute_dtype": "bfloat16", "grad_dtype": "bfloat16",
         "optim_dtype": "bfloat16", "master_dtype": "split", "offload": True, "frozen_dtype": "nf4",
-        "sync_each_batch": False, "tile_tokens": 512, "offload_inputs": True, "fp8": "rowwise",
+        "sync_each_batch": False, "tile_tokens": 512, "offload_inputs": True,
+        "context_parallel_size": 2, "fp8": "rowwise",
         "fp8_format": "hybrid", "num_layers_at_start_in_bf16": 1, "num_layers_at_end_in_bf16": 2,
     }  # fmt: skip
     options = _C.StateOptions(**given)
@@ -87,6 +88,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         world_size=ranks,
         sharding_strategy="shard_grad_op",
         offload=True,
+        context_parallel_size=1,
         fp8="tensorwise",
         fp8_format=None,
         num_layers_at_start_in_bf16=1,
@@ -98,6 +100,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         "optimizer": "adafactor",
         "compute_dtype": "bfloat16",
         "offload": True,
+        "context_parallel_size": 1,
         "fp8": "tensorwise",
         "fp8_format": "hybrid",
         "num_layers_at_start_in_bf16": 1,
@@ -117,7 +120,8 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
 def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | None, expected: str) -> None:
     args = types.SimpleNamespace(
         bf16=bf16, fp16=False, optim="adamw_torch", world_size=1, sharding_strategy="no_shard", offload=False,
-        grad_dtype="float32", optim_dtype="float32", master_dtype=given, **dict.fromkeys(FP8_FLAGS),
+        context_parallel_size=1, grad_dtype="float32", optim_dtype="float32", master_dtype=given,
+        **dict.fromkeys(FP8_FLAGS),
     )  # fmt: skip
     assert state_options(args).master_dtype == expected
 
