@@ -237,6 +237,7 @@ def add_fp8(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(f"--{name}", choices=choices, help="as in training")
         else:
             parser.add_argument(f"--{name}", type=int, default=0, help="as in training")
+    parser.add_argument("--keep_fp8_weights", action="store_true", help="as in training")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -83,7 +83,7 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
   if (shape.context_tokens > 0) add_exchange(c, options, shape);
   if (c.is_mixture()) add_mixture(c, options, tokens);
   if (c.branch_norms) add_branches(c, options, tokens);
-  if (options.fp8) add_fp8(c);
+  if (options.fp8) add_fp8(c, options);
   add_adapters(c, options, shape);
   add_head(c, options, shape);
   const int64_t floats = options.device == at::kCPU
@@ -179,7 +179,7 @@ void BufferTable::add_mixture(const ModelConfig& c, const BufferOptions& options
   add(Buffer::kGradRouterLogits, Lifetime::kBlock, options.dtype, {tokens, experts});
 }
 
-void BufferTable::add_fp8(const ModelConfig& c) {
+void BufferTable::add_fp8(const ModelConfig& c, const BufferOptions& options) {
   int64_t widest = 0, largest = 0;  // elements of a row, and of a matrix or its transpose
   for (const LinearGroup group : kBlockLinearGroups) {
     const auto linears = linears_of(c, group);
@@ -189,6 +189,7 @@ void BufferTable::add_fp8(const ModelConfig& c) {
   }
   add(Buffer::kFp8Rows, Lifetime::kBlock, at::kByte, {tile_rows_ * widest});
   add(Buffer::kFp8RowScales, Lifetime::kBlock, at::kFloat, {tile_rows_});
+  if (options.keep_fp8_weights) return;
   add(Buffer::kFp8Weight, Lifetime::kBlock, at::kByte, {largest});
   add(Buffer::kFp8WeightScales, Lifetime::kBlock, at::kFloat, {widest});
 }

@@ -116,9 +116,10 @@ struct BufferOptions {
   AdapterSizes adapters = {};
   // The most tokens for which norms, linears and the MLP compute at once; 0: all.
   int64_t tile_tokens = 0;
-  bool offload_inputs = false;  // blocks' inputs wait on the host (offloaded_inputs.h)
-  bool fp8 = false;             // a block's linear layers are computed in 8 bits
-  int64_t context_ranks = 1;    // ranks that share a micro-batch with context_tokens
+  bool offload_inputs = false;    // blocks' inputs wait on the host (offloaded_inputs.h)
+  bool fp8 = false;               // a block's linear layers are computed in 8 bits
+  bool keep_fp8_weights = false;  // their weights are kept in 8 bits elsewhere (fp8_weights.h)
+  int64_t context_ranks = 1;      // ranks that share a micro-batch with context_tokens
 };
 
 // All buffer sizes for micro-batches up to `shape`. ActivationBuffers allocates by this table, and
@@ -150,7 +151,7 @@ class BufferTable {
   void place_labelled_in_block();
   void add_mlp(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
   void add_mixture(const ModelConfig& config, const BufferOptions& options, int64_t tokens);
-  void add_fp8(const ModelConfig& config);
+  void add_fp8(const ModelConfig& config, const BufferOptions& options);
   void add_adapters(const ModelConfig& config, const BufferOptions& options,
                     const MicroBatchSize& shape);
   void add_head(const ModelConfig& config, const BufferOptions& options,

@@ -70,6 +70,7 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
                 .tile_tokens = options.tile_tokens,
                 .offload_inputs = options.offload_inputs,
                 .fp8 = options.fp8.is_used(),
+                .keep_fp8_weights = options.keep_fp8_weights,
                 .context_ranks = context_heads_.ranks()},
                options.device),
       saved_(static_cast<size_t>(config.num_layers)) {
@@ -86,6 +87,7 @@ CausalLM::CausalLM(const ModelConfig& config, const AdapterOptions& adapters,
     blocks_.push_back(block_refs(config, layout_, layer));
     blocks_.back().in_fp8 = options.fp8.has_layer(layer);
   }
+  if (options.keep_fp8_weights) keep_fp8_weights();
 }
 
 void CausalLM::embed(const Batch& batch, Strategy& strategy, const at::Tensor& out,

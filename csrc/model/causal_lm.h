@@ -12,6 +12,7 @@
 #include "model/decoder_block.h"
 #include "model/embedding_noise.h"
 #include "model/fp8_products.h"
+#include "model/fp8_weights.h"
 #include "model/layout.h"
 #include "model/model.h"
 #include "model/offloaded_inputs.h"
@@ -31,6 +32,7 @@ struct ComputeOptions {
   int64_t tile_tokens = 0;      // StateOptions::tile_tokens
   bool offload_inputs = false;  // StateOptions::offload_inputs
   Fp8Recipe fp8 = {};
+  bool keep_fp8_weights = false;          // StateOptions::keep_fp8_weights
   Communicator* context_ranks = nullptr;  // share a micro-batch's tokens; null: this rank alone
 };
 
@@ -71,6 +73,9 @@ class CausalLM : public Model {
                     const at::Tensor& loss) override;
   at::Tensor logits(const Batch& batch, Strategy& strategy) override;
 
+  void weights_changed(ChangedWeights which) override;
+
+  int64_t weight_copy_bytes() const override;
   int64_t buffer_bytes() const override { return buffers_.nbytes(); }
   int64_t host_bytes() const override { return inputs_ ? inputs_->nbytes() : 0; }
 
@@ -104,6 +109,7 @@ class CausalLM : public Model {
   AdapterDropout dropout_of(const Batch& batch, const TrainingPass* pass);
   // Grows the RoPE tables to at least `positions`.
   void cover_positions(int64_t positions);
+  void keep_fp8_weights();
   void make_rope(int64_t needed, int64_t spare);
 
   ModelConfig config_;
@@ -114,6 +120,7 @@ class CausalLM : public Model {
   DecoderLayout layout_;
   HeadRefs head_;
   std::vector<BlockRefs> blocks_;
+  std::vector<std::unique_ptr<Fp8Weights>> fp8_weights_;  // of the blocks that keep them
   // The lowest layer that backward reaches; num_layers: only the head, -1: also the embedding.
   int64_t lowest_ = -1;
   RopeTables rope_;

@@ -20,6 +20,26 @@ void CausalLM::cover_positions(int64_t positions) {
   if (positions > known) make_rope(positions, std::max<int64_t>(0, 2 * known - positions));
 }
 
+void CausalLM::keep_fp8_weights() {
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    BlockRefs& block = blocks_[layer];
+    if (!block.in_fp8) continue;
+    fp8_weights_.push_back(std::make_unique<Fp8Weights>(
+        options_.fp8, block, static_cast<int64_t>(layer) >= lowest_, options_.device));
+    block.fp8_weights = fp8_weights_.back().get();
+  }
+}
+
+void CausalLM::weights_changed(ChangedWeights which) {
+  for (const auto& weights : fp8_weights_) weights->forget(which);
+}
+
+int64_t CausalLM::weight_copy_bytes() const {
+  int64_t sum = 0;
+  for (const auto& weights : fp8_weights_) sum += weights->nbytes();
+  return sum;
+}
+
 void CausalLM::reserve(const MicroBatchSize& most) {
   MicroBatchSize shape = most;
   if (context_heads_.ranks() > 1) shape.context_tokens = context_heads_.ranks() * most.tokens;

@@ -10,22 +10,10 @@
 namespace fastsft {
 namespace {
 
-at::Tensor bytes_of(const at::Tensor& memory, int64_t rows, int64_t columns, bool e5m2) {
-  return memory.narrow(0, 0, rows * columns)
-      .view(e5m2 ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn)
-      .view({rows, columns});
-}
-
-// A quantised matrix.
-struct Quantised {
-  at::Tensor matrix, scales;
-};
-
-Quantised quantise_rows(const Fp8Recipe& recipe, const Fp8Operands& memory, const at::Tensor& x,
+Fp8Matrix quantise_rows(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x,
                         bool e5m2) {
-  const Quantised made{bytes_of(memory.rows, x.size(0), x.size(1), e5m2),
-                       memory.row_scales.narrow(0, 0, x.size(0))};
-  fp8_quantize(x, recipe.rowwise(), recipe.rowwise(), made.matrix, made.scales);
+  const Fp8Matrix made = memory.matrix(x.size(0), x.size(1), e5m2);
+  fp8_quantize(x, recipe.rowwise(), recipe.rowwise(), made.values, made.scales);
   return made;
 }
 
@@ -40,10 +28,10 @@ void check_fp8_sizes(const ModelConfig& config) {
   }
 }
 
-void multiply(const Fp8Recipe& recipe, const Quantised& a, const Quantised& b,
+void multiply(const Fp8Recipe& recipe, const Fp8Matrix& a, const Fp8Matrix& b,
               const std::optional<at::Tensor>& addend, const at::Tensor& out,
               bool fast_accumulation) {
-  scaled_gemm(a.matrix, a.scales, b.matrix, b.scales, addend.value_or(out), out, addend ? 1.0 : 0.0,
+  scaled_gemm(a.values, a.scales, b.values, b.scales, addend.value_or(out), out, addend ? 1.0 : 0.0,
               recipe.rowwise(), fast_accumulation);
 }
 
@@ -65,26 +53,33 @@ Fp8Recipe Fp8Recipe::of(const StateOptions& state, const ModelConfig& config) {
   return recipe;
 }
 
-void fp8_product(const Fp8Recipe& recipe, const Fp8Operands& memory, const at::Tensor& x,
-                 const at::Tensor& weight, const std::optional<at::Tensor>& addend,
+Fp8Matrix Fp8Memory::matrix(int64_t rows, int64_t columns, bool e5m2) const {
+  return {values.narrow(0, 0, rows * columns)
+              .view(e5m2 ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn)
+              .view({rows, columns}),
+          scales.narrow(0, 0, rows)};
+}
+
+void fp8_forward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const Fp8Matrix& out) {
+  fp8_quantize(weight, recipe.rowwise(), recipe.rowwise(), out.values, out.scales);
+}
+
+void fp8_backward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const Fp8Matrix& out) {
+  fp8_quantize_transposed(weight, recipe.rowwise(), out.values, out.scales);
+}
+
+void fp8_product(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x,
+                 const Fp8Matrix& weight, const std::optional<at::Tensor>& addend,
                  const at::Tensor& out) {
-  const int64_t outputs = weight.size(0);
-  const Quantised w{bytes_of(memory.weight, outputs, weight.size(1), false),
-                    memory.weight_scales.narrow(0, 0, outputs)};
-  fp8_quantize(weight, recipe.rowwise(), recipe.rowwise(), w.matrix, w.scales);
-  multiply(recipe, quantise_rows(recipe, memory, x, false), w, addend, out,
+  multiply(recipe, quantise_rows(recipe, memory, x, false), weight, addend, out,
            /*fast_accumulation=*/true);
 }
 
-void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Operands& memory,
-                          const at::Tensor& grad_y, const at::Tensor& weight,
+void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Memory& memory,
+                          const at::Tensor& grad_y, const Fp8Matrix& weight,
                           const at::Tensor& grad_x) {
-  const int64_t inputs = weight.size(1);
-  const Quantised w{bytes_of(memory.weight, inputs, weight.size(0), false),
-                    memory.weight_scales.narrow(0, 0, inputs)};
-  fp8_quantize_transposed(weight, recipe.rowwise(), w.matrix, w.scales);
   const bool e5m2 = recipe.format == Fp8Format::kHybrid;
-  multiply(recipe, quantise_rows(recipe, memory, grad_y, e5m2), w, std::nullopt, grad_x,
+  multiply(recipe, quantise_rows(recipe, memory, grad_y, e5m2), weight, std::nullopt, grad_x,
            /*fast_accumulation=*/false);
 }
 

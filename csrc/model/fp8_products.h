@@ -34,20 +34,31 @@ inline constexpr const char* kNoGenericFp8 =
     "--fp8: expected a model that the native engine computes, got one of the generic engine, whose "
     "products are transformers'; train without --fp8";
 
-// Memory for a product's operands, flat.
-struct Fp8Operands {
-  at::Tensor rows, row_scales;       // of x or grad_y; bytes and float32
-  at::Tensor weight, weight_scales;  // of W or its transpose
+// A quantised matrix, and a scale for each of its rows.
+struct Fp8Matrix {
+  at::Tensor values, scales;
 };
 
-// out = x W^T, plus `addend` if there is one, which may be `out`. x [tokens, inputs] and
-// W [outputs, inputs] are bfloat16.
-void fp8_product(const Fp8Recipe& recipe, const Fp8Operands& memory, const at::Tensor& x,
-                 const at::Tensor& weight, const std::optional<at::Tensor>& addend,
+// Memory for a quantised matrix, flat.
+struct Fp8Memory {
+  at::Tensor values, scales;  // bytes and float32
+
+  Fp8Matrix matrix(int64_t rows, int64_t columns, bool e5m2 = false) const;
+};
+
+// Quantise W [outputs, inputs], which is bfloat16: for forward to `out` [outputs, inputs], for
+// backward to its transpose.
+void fp8_forward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const Fp8Matrix& out);
+void fp8_backward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const Fp8Matrix& out);
+
+// out = x W^T, plus `addend` if there is one, which may be `out`. x [tokens, inputs] is bfloat16.
+// `weight` is from fp8_forward_weight, `memory` is for x.
+void fp8_product(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x,
+                 const Fp8Matrix& weight, const std::optional<at::Tensor>& addend,
                  const at::Tensor& out);
-// grad_x = grad_y W.
-void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Operands& memory,
-                          const at::Tensor& grad_y, const at::Tensor& weight,
+// grad_x = grad_y W. `weight` is from fp8_backward_weight, `memory` is for grad_y.
+void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Memory& memory,
+                          const at::Tensor& grad_y, const Fp8Matrix& weight,
                           const at::Tensor& grad_x);
 
 }  // namespace fastsft

@@ -109,8 +109,11 @@ struct AdapterDropout {
   at::Tensor memory = {};      // flat
 };
 
+class Fp8Weights;
+
 // A decoder block's parameters, and its attention window in tokens (0: no window). in_fp8: its
-// linear layers are computed in 8 bits (model/fp8_products.h).
+// linear layers are computed in 8 bits (model/fp8_products.h). fp8_weights: these weights in 8 bits
+// where they are kept; null: each product quantises its own.
 struct BlockRefs {
   ParamRef qkv, output, gate_up, down, input_norm, post_norm;  // post_norm: the norm before the MLP
   // The router of a mixture [experts, hidden]; gate_up and down are then stacks of the experts'
@@ -121,6 +124,7 @@ struct BlockRefs {
   std::optional<ParamRef> attention_norm, mlp_norm;  // branch norms, before the residual sum
   int64_t window = 0;
   bool in_fp8 = false;
+  Fp8Weights* fp8_weights = nullptr;
   AdapterRefs qkv_adapters = {}, output_adapters = {}, gate_up_adapters = {}, down_adapters = {};
   std::vector<ParamRef> held = {};  // constant tensors of trained groups
   bool trains_attention = true;     // a parameter before the post norm is trained

@@ -1,37 +1,54 @@
 #include "model/linear_products.h"
 
 #include "model/fp8_products.h"
+#include "model/fp8_weights.h"
 #include "ops/bias/bias.h"
 #include "ops/gemm/gemm.h"
 
 namespace fastsft {
 namespace {
 
-Fp8Operands fp8_operands(ActivationBuffers& buffers) {
-  return {buffers.get(Buffer::kFp8Rows), buffers.get(Buffer::kFp8RowScales),
-          buffers.get(Buffer::kFp8Weight), buffers.get(Buffer::kFp8WeightScales)};
+Fp8Memory memory_of_rows(ActivationBuffers& buffers) {
+  return {buffers.get(Buffer::kFp8Rows), buffers.get(Buffer::kFp8RowScales)};
+}
+
+Fp8Memory memory_of_weight(ActivationBuffers& buffers) {
+  return {buffers.get(Buffer::kFp8Weight), buffers.get(Buffer::kFp8WeightScales)};
 }
 
 }  // namespace
 
+Fp8Matrix LinearProducts::forward_weight(const ParamRef& ref) const {
+  if (refs_.fp8_weights) return refs_.fp8_weights->forward(ref, weights_);
+  const Fp8Matrix made = memory_of_weight(context_.buffers).matrix(ref.rows, ref.columns);
+  fp8_forward_weight(context_.fp8, ref.view(weights_), made);
+  return made;
+}
+
+Fp8Matrix LinearProducts::backward_weight(const ParamRef& ref) const {
+  if (refs_.fp8_weights) return refs_.fp8_weights->backward(ref, weights_);
+  const Fp8Matrix made = memory_of_weight(context_.buffers).matrix(ref.columns, ref.rows);
+  fp8_backward_weight(context_.fp8, ref.view(weights_), made);
+  return made;
+}
+
 void LinearProducts::forward(const at::Tensor& x, const ParamRef& ref, const at::Tensor& y) const {
-  const at::Tensor weight = ref.view(weights_);
-  if (!refs_.in_fp8) return gemm(x, weight, y, false, true, 0.0);
-  fp8_product(context_.fp8, fp8_operands(context_.buffers), x, weight, std::nullopt, y);
+  if (!refs_.in_fp8) return gemm(x, ref.view(weights_), y, false, true, 0.0);
+  fp8_product(context_.fp8, memory_of_rows(context_.buffers), x, forward_weight(ref), std::nullopt,
+              y);
 }
 
 void LinearProducts::forward_add(const at::Tensor& x, const ParamRef& ref, const at::Tensor& addend,
                                  const at::Tensor& y) const {
-  const at::Tensor weight = ref.view(weights_);
-  if (!refs_.in_fp8) return gemm_add(x, weight, addend, y, false, true);
-  fp8_product(context_.fp8, fp8_operands(context_.buffers), x, weight, addend, y);
+  if (!refs_.in_fp8) return gemm_add(x, ref.view(weights_), addend, y, false, true);
+  fp8_product(context_.fp8, memory_of_rows(context_.buffers), x, forward_weight(ref), addend, y);
 }
 
 void LinearProducts::backward(const at::Tensor& grad_y, const ParamRef& ref,
                               const at::Tensor& grad_x) const {
-  const at::Tensor weight = ref.view(weights_);
-  if (!refs_.in_fp8) return gemm(grad_y, weight, grad_x, false, false, 0.0);
-  fp8_product_backward(context_.fp8, fp8_operands(context_.buffers), grad_y, weight, grad_x);
+  if (!refs_.in_fp8) return gemm(grad_y, ref.view(weights_), grad_x, false, false, 0.0);
+  fp8_product_backward(context_.fp8, memory_of_rows(context_.buffers), grad_y, backward_weight(ref),
+                       grad_x);
 }
 
 void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,

@@ -25,6 +25,10 @@ class LinearProducts {
   void backward(const at::Tensor& grad_y, const ParamRef& ref, const at::Tensor& grad_x) const;
 
  private:
+  // Return a weight in 8 bits: the kept one, or one that the next product's overwrites.
+  Fp8Matrix forward_weight(const ParamRef& ref) const;
+  Fp8Matrix backward_weight(const ParamRef& ref) const;
+
   const BlockContext& context_;
   const BlockRefs& refs_;
   const PlaceWeights& weights_;

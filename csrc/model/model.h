@@ -30,6 +30,9 @@ struct TrainingPass {
   DrawPlace draws = {};
 };
 
+// The weights that may have changed: those that an update writes, or all.
+enum class ChangedWeights { kTrained, kAll };
+
 // A language model over flat units. It gathers units from a Strategy and gives gradients back,
 // independently of the kind of strategy. Batches and parameters are on the same device. Every rank
 // calls the same methods, with an empty batch if it has no rows.
@@ -58,6 +61,8 @@ class Model {
   // float64, and the gradient to the strategy's gradients.
   virtual void forward_backward(const Batch& batch, Strategy& strategy, const TrainingPass& pass,
                                 const at::Tensor& loss) = 0;
+  // Drops what the model has made of weights. Call after they have changed.
+  virtual void weights_changed(ChangedWeights) {}
   // Changes StateOptions::tile_tokens for later micro-batches. No-op for models without tiles.
   virtual void set_tile_tokens(int64_t) {}
   // Selects cuDNN for attention on a GPU. No-op if the engine does not compute the model's
@@ -77,6 +82,8 @@ class Model {
   // True if the gradient norm must equal that of torch's own function, including rounding.
   virtual bool norms_by_tensor() const { return false; }
 
+  // Returns the bytes of the weights that the model keeps in another form.
+  virtual int64_t weight_copy_bytes() const { return 0; }
   virtual int64_t buffer_bytes() const = 0;
   // Returns the bytes of activations on the host.
   virtual int64_t host_bytes() const { return 0; }

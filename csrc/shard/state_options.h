@@ -52,6 +52,7 @@ struct StateOptions {
   Fp8Format fp8_format = Fp8Format::kE4m3;
   int64_t num_layers_at_start_in_bf16 = 0;
   int64_t num_layers_at_end_in_bf16 = 0;
+  bool keep_fp8_weights = false;  // model/fp8_weights.h
 
   bool operator==(const StateOptions&) const = default;
 
@@ -91,6 +92,10 @@ struct StateOptions {
     require(
         fp8 != Fp8Scaling::kTensorwise || tile_tokens == 0, "tile_tokens is ", tile_tokens,
         ", and a scale of tensorwise fp8 is that of all tokens; use rowwise, or leave tiles out");
+    require(
+        !keep_fp8_weights || fp8 != Fp8Scaling::kNone,
+        "keep_fp8_weights is True, but fp8 is \"none\"; use --fp8 rowwise or tensorwise, or leave "
+        "it out");
     require(num_layers_at_start_in_bf16 >= 0 && num_layers_at_end_in_bf16 >= 0,
             "num_layers_at_start_in_bf16 and num_layers_at_end_in_bf16 are ",
             num_layers_at_start_in_bf16, " and ", num_layers_at_end_in_bf16,
@@ -140,8 +145,9 @@ constexpr auto state_option_fields() {
       field("fp8_format", &Options::fp8_format, "hybrid: output gradients are e5m2, not e4m3"),
       field("num_layers_at_start_in_bf16", &Options::num_layers_at_start_in_bf16,
             "blocks without fp8"),
-      field("num_layers_at_end_in_bf16", &Options::num_layers_at_end_in_bf16,
-            "blocks without fp8")};
+      field("num_layers_at_end_in_bf16", &Options::num_layers_at_end_in_bf16, "blocks without fp8"),
+      field("keep_fp8_weights", &Options::keep_fp8_weights,
+            "weights in 8 bits are kept until they change")};
 }
 
 // Names and values of an option, from the most bytes to the fewest.

@@ -54,7 +54,8 @@ StateBytes plan_no_shard(const StateDescription& d) {
 const bool kNoShardRegistered = StrategyRegistry::instance().add(
     "no_shard",
     {.make = [](const StrategyContext& context) { return std::make_unique<NoShard>(context); },
-     .plan = plan_no_shard});
+     .plan = plan_no_shard,
+     .whole_weights = true});
 
 }  // namespace
 
@@ -133,7 +134,8 @@ StateBytes plan_shard_grad_op(const StateDescription& d) {
 namespace {
 
 const bool kShardGradOpRegistered = StrategyRegistry::instance().add(
-    "shard_grad_op", {.make = make_over_all<ShardGradOp>, .plan = plan_shard_grad_op});
+    "shard_grad_op",
+    {.make = make_over_all<ShardGradOp>, .plan = plan_shard_grad_op, .whole_weights = true});
 
 }  // namespace
 
@@ -238,7 +240,8 @@ const bool kHybridShardZero2Registered = StrategyRegistry::instance().add(
     "hybrid_shard_zero2",
     {.make = make_over_node<ShardGradOp>,
      .plan = [](const StateDescription& d) { return plan_shard_grad_op(d.within_node()); },
-     .within_nodes = true});
+     .within_nodes = true,
+     .whole_weights = true});
 
 }  // namespace
 

@@ -147,9 +147,14 @@ std::map<std::string, bool> strategies() {
 
 namespace {
 
-const StrategyKind& find_kind(const std::string& name, int world_size) {
-  const auto& kind = StrategyRegistry::instance().get(name);
-  return world_size > 1 ? kind : StrategyRegistry::instance().get("no_shard");
+const StrategyKind& find_kind(const StateOptions& options, int world_size) {
+  const auto& kind = StrategyRegistry::instance().get(options.strategy);
+  if (world_size == 1) return StrategyRegistry::instance().get("no_shard");
+  require(kind.whole_weights || !options.keep_fp8_weights,
+          "keep_fp8_weights is True, and strategy is \"", options.strategy,
+          "\", under which a rank has weights whole only while it uses them; use no_shard or "
+          "shard_grad_op, or leave keep_fp8_weights out");
+  return kind;
 }
 
 }  // namespace
@@ -160,11 +165,11 @@ std::unique_ptr<Strategy> make_strategy(const StrategyContext& context) {
   require(
       options.frozen_dtype == FrozenDtype::kCompute || !context.frozen_units.empty(),
       "frozen_dtype is \"nf4\", but all parameters are trained; train adapters, or leave it out");
-  return find_kind(options.strategy, context.groups.all().world_size()).make(context);
+  return find_kind(options, context.groups.all().world_size()).make(context);
 }
 
 StateBytes plan_state(const StateDescription& description) {
-  return find_kind(description.options.strategy, description.world_size).plan(description);
+  return find_kind(description.options, description.world_size).plan(description);
 }
 
 }  // namespace fastsft

@@ -136,7 +136,8 @@ struct StrategyTag {
 struct StrategyKind {
   std::function<std::unique_ptr<Strategy>(const StrategyContext&)> make;
   std::function<StateBytes(const StateDescription&)> plan;  // predicts the bytes of `make`
-  bool within_nodes = false;  // shards over a node's ranks and replicates across nodes
+  bool within_nodes = false;   // shards over a node's ranks and replicates across nodes
+  bool whole_weights = false;  // every rank has all weights whole between micro-batches
 };
 using StrategyRegistry = Registry<StrategyTag, StrategyKind>;
 

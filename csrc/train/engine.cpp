@@ -169,6 +169,7 @@ void Engine::update(const StepOptions& options, const at::Tensor& totals) {
   }
   // 4. The optimizer, unit by unit.
   optimizer_->update(options.optimizer, step_scalars_);
+  model_->weights_changed(ChangedWeights::kTrained);
   strategy_->gradients().clear();
 }
 
@@ -291,6 +292,7 @@ void Engine::await_states() {
 void Engine::publish() {
   guarded([&] {
     strategy_->refresh_compute_weights();
+    model_->weights_changed(ChangedWeights::kAll);
     return 0;
   });
 }
@@ -319,7 +321,8 @@ void Engine::set_step_count(int64_t count) {
 }
 
 std::map<std::string, int64_t> Engine::memory() const {
-  return {{"parameters", strategy_->parameter_bytes() + strategy_->frozen().parameter_bytes()},
+  return {{"parameters", strategy_->parameter_bytes() + strategy_->frozen().parameter_bytes() +
+                             model_->weight_copy_bytes()},
           {"gradients", strategy_->gradients().nbytes()},
           {"optimizer", strategy_->optimizer_bytes() + optimizer_->nbytes()},
           {"offloaded", strategy_->offloaded_bytes()},

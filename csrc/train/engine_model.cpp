@@ -26,6 +26,7 @@ std::unique_ptr<Model> make_model(const std::string& config_json, const EngineOp
                                                    .tile_tokens = state.tile_tokens,
                                                    .offload_inputs = state.offload_inputs,
                                                    .fp8 = Fp8Recipe::of(state, config),
+                                                   .keep_fp8_weights = state.keep_fp8_weights,
                                                    .context_ranks = &context});
 }
 

@@ -74,6 +74,7 @@ void Engine::set_parameter(const std::string& name, const at::Tensor& value) {
   require(
       set_in(strategy_->states(), name, value) || set_in(strategy_->frozen().states(), name, value),
       "the model has no tensor \"", name, "\"");
+  model_->weights_changed(ChangedWeights::kAll);  // a frozen weight needs no `publish`
 }
 
 }  // namespace fastsft

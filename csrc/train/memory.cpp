@@ -13,6 +13,7 @@
 #include "data/batch_upload.h"
 #include "model/activation_buffers.h"
 #include "model/fp8_products.h"
+#include "model/fp8_weights.h"
 #include "model/layout.h"
 #include "model/offloaded_inputs.h"
 #include "ops/gradient/step_scalars.h"
@@ -89,9 +90,11 @@ void add_parts(MemoryPlan& plan, std::vector<std::pair<std::string, int64_t>> pa
 
 MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
   const DecoderLayout layout(config, r.adapters);
-  const StateBytes state = state_of({layout.units(), layout.resident_units(), layout.frozen_units(),
-                                     layout.resident_frozen_units()},
-                                    r);
+  StateBytes state = state_of({layout.units(), layout.resident_units(), layout.frozen_units(),
+                               layout.resident_frozen_units()},
+                              r);
+  const Fp8Recipe fp8 = Fp8Recipe::of(r.state, config);
+  if (r.state.keep_fp8_weights) state.parameters += Fp8Weights::plan(config, layout, fp8);
   const c10::ScalarType dtype = r.state.compute_dtype;
   check_offloaded_inputs(parse_recompute(r.recompute), r.state.offload_inputs);
   check_tiles(config, r.state.tile_tokens);
@@ -106,7 +109,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                              .adapters = adapter_sizes(config, DecoderLayout(config, r.adapters)),
                              .tile_tokens = r.state.tile_tokens,
                              .offload_inputs = r.state.offload_inputs,
-                             .fp8 = Fp8Recipe::of(r.state, config).is_used(),
+                             .fp8 = fp8.is_used(),
+                             .keep_fp8_weights = r.state.keep_fp8_weights,
                              .context_ranks = heads.ranks()},
                             micro_batch);
   const int64_t activations = buffers.nbytes(Lifetime::kHidden) + buffers.nbytes(Lifetime::kLayer) +

@@ -971,6 +971,7 @@ class StateOptions:
         fp8_format: str = "e4m3",
         num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex = 0,
         num_layers_at_end_in_bf16: typing.SupportsInt | typing.SupportsIndex = 0,
+        keep_fp8_weights: bool = False,
     ) -> None:
         """
         ValueError for a dtype that an option does not have.
@@ -995,6 +996,7 @@ class StateOptions:
         fp8_format: str | None = None,
         num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex | None = None,
         num_layers_at_end_in_bf16: typing.SupportsInt | typing.SupportsIndex | None = None,
+        keep_fp8_weights: bool | None = None,
     ) -> StateOptions:
         """
         A copy with other values; None: as it is here.
@@ -1038,6 +1040,11 @@ class StateOptions:
     def itemsize(self) -> int:
         """
         Bytes of a parameter that is computed with.
+        """
+    @property
+    def keep_fp8_weights(self) -> bool:
+        """
+        weights in 8 bits are kept until they change
         """
     @property
     def master_dtype(self) -> str:

@@ -3,7 +3,8 @@
 usage: python counted_steps.py CASES
 
 CASES: a JSON object of {name: {"config": a config.json, "lengths": tokens of each conversation,
-"micro_batches": count, "uncounted_steps": how many run before the counted step, "options": of the engine}}.
+"micro_batches": count, "uncounted_steps": how many run before the counted step, "options": of the engine,
+"adapters": the linear layers that have adapters, which may be left out}}.
 Prints a JSON object of each case's counts, by name: [calls, bytes read, bytes written, FLOPs].
 """
 
@@ -27,7 +28,11 @@ REPORT = Path(os.environ["FAKE_DEVICE_REPORT"]) / f"counts.{os.getpid()}"
 
 
 def counts_of(case: dict[str, Any]) -> dict[str, list[int]]:
-    engine = new_engine(json.dumps(case["config"]), device="cuda:0", **case["options"])
+    linears = [_C.AdapterLinear(name, rank=4, scale=2.0) for name in case.get("adapters", [])]
+    engine = new_engine(
+        json.dumps(case["config"]), device="cuda:0", adapters=_C.AdapterOptions(linears=linears),
+        **case["options"],
+    )  # fmt: skip
     dataset, generator = _C.TokenDataset(), np.random.default_rng(0)
     for length in case["lengths"]:
         # The last token is a target only: it is not computed.

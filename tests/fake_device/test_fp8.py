@@ -22,6 +22,7 @@ FP8_CONFIG = {**CONFIG, "intermediate_size": 112}
 CURVES: dict[str, dict[str, Any]] = {
     "rowwise": {"fp8": "rowwise", "fp8_format": "e4m3"},
     "tensorwise": {"fp8": "tensorwise", "fp8_format": "hybrid"},
+    "rowwise, kept": {"fp8": "rowwise", "fp8_format": "e4m3", "keep_fp8_weights": True},
     "rowwise, one block": {"fp8": "rowwise", "num_layers_at_start_in_bf16": 1, "recompute": "block"},
 }
 
@@ -54,6 +55,14 @@ CASES = {
     for tokens in (SHORT, LONG)
 }
 
+# Two micro-batches of a step that is not the first.
+for _name in SCALINGS:
+    for _kept in (False, True):
+        _case = case(2, [SHORT, SHORT], 1, fp8=_name, recompute="block", keep_fp8_weights=_kept)
+        CASES[f"{_name}, kept {_kept}"] = _case | {"config": {**FP8_CONFIG, "num_hidden_layers": 2}}
+        _linears = {"adapters": ["model.layers.1.mlp.down_proj"]}
+        CASES[f"{_name}, frozen, kept {_kept}"] = CASES[f"{_name}, kept {_kept}"] | _linears
+
 
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counts]:
@@ -65,6 +74,11 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counts]:
 
 def bytes_of(counts: Counts) -> int:
     return sum(count.read + count.written for name, count in counts.items() if "fp8_cuda" in name)
+
+
+def in_8_bits(counts: Counts) -> int:
+    """Return the FLOPs of products of 8 bits."""
+    return sum(count.flops for name, count in counts.items() if "fp8 product" in name)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -84,16 +98,38 @@ def test_two_products_of_three_are_of_8_bits(scaling: str, counts: dict[str, Cou
     block = hidden * (query + 2 * key) + query * hidden + 3 * hidden * inner
     head = hidden * FP8_CONFIG["vocab_size"]
     found = of_tokens(counts, scaling)
-    in_8_bits = sum(count.flops for name, count in found.items() if "fp8 product" in name)
     others = sum(count.flops for name, count in found.items() if "operation product" in name)
-    assert in_8_bits == (LONG - SHORT) * 2 * 4 * block
+    assert in_8_bits(found) == (LONG - SHORT) * 2 * 4 * block
     assert others == (LONG - SHORT) * (2 * 2 * block + 6 * head)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_launches_of_quantising(scaling: str, counts: dict[str, Counts]) -> None:
     more = sum(count.calls for name, count in counts[f"{scaling} {SHORT}"].items() if "fp8_cuda" in name)
-    assert more == 2 * FP8_KERNELS_PER_LAYER[scaling]
+    assert more == 2 * sum(FP8_KERNELS_PER_LAYER[scaling])
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_kept_weights_are_quantised_once_a_step(scaling: str, counts: dict[str, Counts]) -> None:
+    """Not in each micro-batch, nor again for a block that is computed again; the products stay."""
+    traffic = fp8_traffic(Widths.of(FP8_CONFIG), scaling, "block")
+    made, kept = (counts[f"{scaling}, kept {keep}"] for keep in (False, True))
+    saved = 2 * (2 * traffic.micro_batch - traffic.kept)
+    assert bytes_of(made) - bytes_of(kept) == pytest.approx(saved, rel=0.03)
+    assert in_8_bits(made) == in_8_bits(kept)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_frozen_kept_weights_are_quantised_no_more(scaling: str, counts: dict[str, Counts]) -> None:
+    """What is left are tokens: two layers forward, one again, and what of it backward goes through."""
+    hidden, inner, query, key, _, _ = Widths.of(FP8_CONFIG)
+    element = 3 if scaling == "rowwise" else 5
+    layer = [hidden, query, hidden, inner]
+    widths = 3 * layer + [hidden, 2 * inner, hidden, query + 2 * key]
+    made, kept = (counts[f"{scaling}, frozen, kept {keep}"] for keep in (False, True))
+    assert bytes_of(kept) == pytest.approx(2 * SHORT * sum(element * width + 4 for width in widths), rel=0.03)
+    assert bytes_of(made) > 3 * bytes_of(kept)
+    assert not any("transposed" in name for name in kept) and any("transposed" in name for name in made)
 
 
 def test_the_refusal_of_a_gpu_names_the_flag(fake_device: FakeDevices, tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ def test_operands_of_8_bits_are_reserved(fp8: str, recompute: str) -> None:
     hidden, outputs = CONFIGS["phi3"]["hidden_size"], 2 * CONFIGS["phi3"]["intermediate_size"]
     operands = TOKENS * outputs + 4 * TOKENS + hidden * outputs + 4 * outputs
     assert plan.parts["activations"] - without.parts["activations"] == operands
+    kept = planned_bytes(config, **SIZES, **options, fp8=fp8, keep_fp8_weights=True)
+    assert plan.parts["activations"] - kept.parts["activations"] == hidden * outputs + 4 * outputs
     engine = new_engine(config, recompute=recompute, compute_dtype="bfloat16", fp8=fp8)
     engine.reserve(**SIZES)
     assert engine.memory()["activations"] == sum(plan.parts[part] for part in PARTS)

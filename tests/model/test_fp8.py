@@ -232,9 +232,85 @@ def test_two_ranks_have_the_losses_of_one(strategy: str) -> None:
         assert losses == pytest.approx(alone, abs=1e-3)
 
 
+def adapters_of(layers: int) -> _C.AdapterOptions:
+    names = [
+        f"model.layers.{i}.{name}" for i in range(layers) for name in ("self_attn.o_proj", "mlp.down_proj")
+    ]
+    return _C.AdapterOptions(linears=[_C.AdapterLinear(name, rank=4, scale=2.0) for name in names])
+
+
+def trained(engine: _C.Engine) -> tuple[list[float], dict[str, Tensor]]:
+    """Losses and weights of steps of two micro-batches, with evaluations between and weights that are set."""
+    dataset, name = dataset_of(RECORDED["rows"]), "model.layers.0.mlp.down_proj.weight"
+    first, *more = (np.arange(row, row + 4) for row in (0, 4, 8))
+    weights, losses = np.full(2, 1 / dataset.target_counts()[:4].sum()), []
+
+    def step(rows: np.ndarray) -> None:
+        losses.append(engine.loss(dataset, rows[:2], weights))
+        found = train_step(engine, dataset, [rows[:2], rows[2:]], [weights, weights], learning_rate=5e-3)
+        losses.append(found.loss)
+
+    step(first)
+    engine.set_parameter(name, 0.5 * engine.named_parameters()[name])
+    engine.publish()
+    for rows in more:
+        step(rows)
+    return losses, engine.named_parameters()
+
+
+@pytest.mark.parametrize("with_adapters", [False, True], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("changes", [{}, {"recompute": "block", "tile_tokens": 64}], ids=["", "block, tiles"])
+@pytest.mark.parametrize("recipe", ["rowwise", "tensorwise"])
+def test_kept_weights_have_the_bits_of_those_of_each_product(
+    recipe: str, changes: dict[str, Any], with_adapters: bool
+) -> None:
+    """Also after a step, after weights were set, and below the lowest block that is trained."""
+    if recipe == "tensorwise":
+        changes = {name: value for name, value in changes.items() if name != "tile_tokens"}
+    options = {**RECIPES[recipe], **changes, "num_layers_at_end_in_bf16": 1}
+    config = {**PHI3, "num_hidden_layers": 3}
+    if with_adapters:
+        options["adapters"] = _C.AdapterOptions(linears=adapters_of(3).linears[2:])
+    (losses, made), (again, kept) = (
+        trained(engine_of(config, **options, keep_fp8_weights=keep)) for keep in (False, True)
+    )
+    assert losses == again and made.keys() == kept.keys()
+    assert all(torch.equal(kept[name], value) for name, value in made.items())
+    assert len(set(losses)) == len(losses), "nothing is learned"
+
+
+def _kept_steps(groups: dict[str, str], strategy: str, with_adapters: bool, keep: bool) -> list[float]:
+    options = {"adapters": adapters_of(2)} if with_adapters else {}
+    return _steps(groups, {**RECIPES["rowwise"], **options, "strategy": strategy, "keep_fp8_weights": keep})
+
+
+@pytest.mark.parametrize("with_adapters", [False, True], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("strategy", ["no_shard", "shard_grad_op"])
+def test_ranks_with_whole_weights_keep_them(strategy: str, with_adapters: bool) -> None:
+    made, kept = (run_ranks(2, _kept_steps, strategy, with_adapters, keep) for keep in (False, True))
+    assert made == kept
+
+
+def _refused(groups: dict[str, str]) -> str:
+    with pytest.raises(ValueError) as error:
+        engine_of(PHI3, **RECIPES["rowwise"], strategy="full_shard", keep_fp8_weights=True, **groups)
+    return str(error.value)
+
+
+def test_sharded_weights_are_not_kept() -> None:
+    words = "use no_shard or shard_grad_op, or leave keep_fp8_weights out"
+    assert all(text.endswith(words) for text in run_ranks(2, _refused))
+    options = {**NARROW, **RECIPES["rowwise"], "keep_fp8_weights": True, "strategy": "full_shard"}
+    state = _C.StateOptions(**options)
+    with pytest.raises(ValueError, match=words):
+        _C.plan_memory(json.dumps(PHI3), state, world_size=2)
+    _C.plan_memory(json.dumps(PHI3), state)  # one rank has all
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"fp8": "none", "fp8_format": "e4m3", "keep_fp8_weights": True}, 'True, but fp8 is "none"'),
         ({"compute_dtype": "float32"}, "fp8 quantises bfloat16, but compute_dtype is not bfloat16"),
         ({"compute_dtype": "float16"}, "use --bf16 True with --fp8"),
         ({"num_layers_at_start_in_bf16": 2}, "expected fewer than the 2 blocks together, got 2 and 0"),

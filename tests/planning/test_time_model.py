@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,24 @@ def test_quantising_weights_is_shared_by_the_tokens_of_a_micro_batch() -> None:
     token = 32 * 3 * (4 * 4096 + 4 * 4096 + 3 * 11008)
     assert small == pytest.approx((token + 8 * 6.476e9 / 2048) / bandwidth, rel=0.01)
     assert large == pytest.approx((token + 8 * 6.476e9 / 16384) / bandwidth, rel=0.01)
+
+
+def test_kept_weights_are_quantised_once_a_step_or_never() -> None:
+    """Of eight micro-batches of two tiles; a frozen base is quantised before the first step."""
+
+    def quantising(linears: Sequence[_C.AdapterLinear] = (), **state: Any) -> float:
+        adapters = _C.AdapterOptions(linears=list(linears)) if linears else None
+        setting = EngineSettings(SEVEN, device="cuda", adapters=adapters).with_state(
+            compute_dtype="bfloat16", fp8="rowwise", tile_tokens=4096, **state
+        )
+        found = plan_memory(setting, "none", 8192, BatchShape(8192, 8192, 2048, 65_536, 65_536, 8))
+        return predict(found, H200).seconds["quantising"] * H200.bandwidth * CENTRAL.elementwise
+
+    token = 32 * 3 * (4 * 4096 + 4 * 4096 + 3 * 11008)
+    assert quantising() == pytest.approx(token + 2 * 8 * 6.476e9 / 8192, rel=0.01)
+    assert quantising(keep_fp8_weights=True) == pytest.approx(token + 8 * 6.476e9 / 65_536, rel=0.01)
+    linears = [_C.AdapterLinear("model.layers.0.mlp.down_proj", rank=8, scale=2.0)]
+    assert quantising(linears, keep_fp8_weights=True) == pytest.approx(token, rel=0.01)
 
 
 def test_attention_with_a_bound_of_scores_is_not_predicted() -> None:

@@ -34,6 +34,7 @@ def test_every_field_is_seen_with_its_text_and_kept() -> None:
         "sync_each_batch": False, "tile_tokens": 512, "offload_inputs": True,
         "context_parallel_size": 2, "fp8": "rowwise",
         "fp8_format": "hybrid", "num_layers_at_start_in_bf16": 1, "num_layers_at_end_in_bf16": 2,
+        "keep_fp8_weights": True,
     }  # fmt: skip
     options = _C.StateOptions(**given)
     assert values_of(options) == given and set(given) == STATE_OPTIONS
@@ -93,6 +94,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         fp8_format=None,
         num_layers_at_start_in_bf16=1,
         num_layers_at_end_in_bf16=0,
+        keep_fp8_weights=True,
         **flags,
     )
     expected = {
@@ -105,6 +107,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         "fp8_format": "hybrid",
         "num_layers_at_start_in_bf16": 1,
         "num_layers_at_end_in_bf16": 0,
+        "keep_fp8_weights": True,
         **flags,
     }
     expected["frozen_dtype"] = "compute"  # an AdaptedModel's
@@ -121,7 +124,7 @@ def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | 
     args = types.SimpleNamespace(
         bf16=bf16, fp16=False, optim="adamw_torch", world_size=1, sharding_strategy="no_shard", offload=False,
         context_parallel_size=1, grad_dtype="float32", optim_dtype="float32", master_dtype=given,
-        **dict.fromkeys(FP8_FLAGS),
+        keep_fp8_weights=False, **dict.fromkeys(FP8_FLAGS),
     )  # fmt: skip
     assert state_options(args).master_dtype == expected
 
@@ -133,7 +136,7 @@ def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | 
 def test_output_gradients_have_the_format_of_torchaos_recipe(fp8: str, given: str, expected: str) -> None:
     args = types.SimpleNamespace(
         bf16=True, fp16=False, fp8=fp8, fp8_format=given, num_layers_at_start_in_bf16=0,
-        num_layers_at_end_in_bf16=0,
+        num_layers_at_end_in_bf16=0, keep_fp8_weights=False,
     )  # fmt: skip
     assert fp8_flags(args)["fp8_format"] == expected
 
@@ -144,6 +147,7 @@ def test_output_gradients_have_the_format_of_torchaos_recipe(fp8: str, given: st
         ({"fp8": "rowwise"}, "--fp8 rowwise: expected --bf16 True, .* got float32"),
         ({"fp8": "rowwise", "fp16": True}, "got --fp16 True"),
         ({"bf16": True, "fp8_format": "hybrid"}, "--fp8_format hybrid is for --fp8, which is not given"),
+        ({"keep_fp8_weights": True}, "--keep_fp8_weights True is for --fp8, which is not given"),
         ({"num_layers_at_end_in_bf16": 1}, "--num_layers_at_end_in_bf16 1 is for --fp8"),
     ],
 )

@@ -61,6 +61,7 @@ class MemoryRun:
     tile_tokens: int = 0
     offload_inputs: bool = False
     fp8: str = "none"
+    keep_fp8_weights: bool = False
     context_ranks: int = 1  # that share the tokens
 
     def config(self) -> str:
@@ -74,7 +75,8 @@ class MemoryRun:
             "offload": self.offload, "optimizer": self.optimizer, "frozen_dtype": self.frozen_dtype,
             "adapters": self.adapters(), "sync_each_batch": self.sync_each_batch,
             "tile_tokens": self.tile_tokens, "offload_inputs": self.offload_inputs,
-            "fp8": self.fp8, "context_parallel_size": self.context_ranks,
+            "fp8": self.fp8, "keep_fp8_weights": self.keep_fp8_weights,
+            "context_parallel_size": self.context_ranks,
         }  # fmt: skip
 
     def adapters(self) -> _C.AdapterOptions:

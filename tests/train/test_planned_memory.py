@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -212,6 +213,35 @@ def test_linear_layers_of_8_bits(fp8: str, strategy: str, ranks: int, rank: int)
     """With adapters, too."""
     run = MemoryRun("untied", strategy, dtype="bfloat16", ranks=ranks, tokens=256, rank=rank, fp8=fp8)
     assert_planned(run)
+
+
+@pytest.mark.variants("rowwise-no_shard-1-0", "rowwise-shard_grad_op-2-8")
+@pytest.mark.parametrize("rank", [0, 8])
+@pytest.mark.parametrize(("strategy", "ranks"), [("no_shard", 1), ("shard_grad_op", 2)])
+@pytest.mark.parametrize("fp8", ["rowwise", "tensorwise"])
+def test_kept_weights_of_8_bits(fp8: str, strategy: str, ranks: int, rank: int) -> None:
+    """A byte an element in forward, and one in backward."""
+    run = MemoryRun(
+        "untied",
+        strategy,
+        dtype="bfloat16",
+        ranks=ranks,
+        tokens=256,
+        rank=rank,
+        fp8=fp8,
+        keep_fp8_weights=True,
+    )
+    assert_planned(run)
+    made = replace(run, keep_fp8_weights=False)
+    parts, before = (
+        planned_bytes(each.config(), world_size=ranks, **each.shared()).parts for each in (run, made)
+    )
+    shapes = dict(_C.parameter_shapes(run.config()))
+    linears = [
+        shape for name, shape in shapes.items() if name.startswith("model.layers.") and len(shape) == 2
+    ]
+    matrices = sum(outputs * inputs for outputs, inputs in linears)
+    assert parts["parameters"] - before["parameters"] == pytest.approx(2 * matrices, rel=0.03)
 
 
 _ROUNDING = 4096  # bytes that malloc may add to a piece

@@ -105,6 +105,11 @@ class PrecisionArguments:
     )
     num_layers_at_start_in_bf16: int = supported(0, "of --fp8: first blocks that stay in bfloat16")
     num_layers_at_end_in_bf16: int = supported(0, "of --fp8: last blocks that stay in bfloat16")
+    keep_fp8_weights: bool = supported(
+        False,
+        "of --fp8: weights stay in 8 bits until they change, so that a step quantises them once and the base "
+        "of LoRA never; takes 2 bytes a weight, and not with full_shard",
+    )
     torch_compile: bool = ignored(False, "torch.compile", _COMPILED)
     torch_compile_backend: str | None = ignored(None, "its back end", _COMPILED)
     torch_compile_mode: str | None = ignored(None, "its mode", _COMPILED)
@@ -172,6 +177,8 @@ class ShardingArguments:
 STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
 # Fields that say which linear layers compute in 8 bits, and how; StateOptions has the same names.
 FP8_FLAGS = ("fp8", "fp8_format", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")
+# The same flags, and the one that changes only speed and memory.
+_ALL_FP8_FLAGS = (*FP8_FLAGS, "keep_fp8_weights")
 # torchao's format of output gradients for each recipe
 _FP8_FORMATS = {"rowwise": "e4m3", "tensorwise": "hybrid"}
 # State options with separate float32 master weights: they need the most memory to offload and to save.
@@ -219,6 +226,8 @@ class Fp8Flags(Protocol):
     def num_layers_at_start_in_bf16(self) -> int: ...
     @property
     def num_layers_at_end_in_bf16(self) -> int: ...
+    @property
+    def keep_fp8_weights(self) -> bool: ...
 
 
 class EngineFlags(Fp8Flags, Protocol):
@@ -262,11 +271,11 @@ def state_flags(args: EngineFlags) -> dict[str, Any]:
 
 
 def fp8_flags(args: Fp8Flags) -> dict[str, Any]:
-    """Return the value of each field in FP8_FLAGS, as StateOptions has it. ValueError as in `check_fp8`."""
+    """Return the values of --fp8 and its flags as StateOptions has them. ValueError as in `check_fp8`."""
     check_fp8(args)
     if args.fp8 is None:
         return {}
-    flags = {name: getattr(args, name) for name in FP8_FLAGS}
+    flags = {name: getattr(args, name) for name in _ALL_FP8_FLAGS}
     return {**flags, "fp8_format": args.fp8_format or _FP8_FORMATS[args.fp8]}
 
 
@@ -278,7 +287,7 @@ def check_fp8(args: Fp8Flags) -> None:
             f"--fp8 {args.fp8}: expected --bf16 True, whose activations it quantises, got {given}; "
             "add --bf16 True, or leave --fp8 out"
         )
-    for name in FP8_FLAGS[1:]:
+    for name in _ALL_FP8_FLAGS[1:]:
         if args.fp8 is None and getattr(args, name):
             raise ValueError(
                 f"--{name} {getattr(args, name)} is for --fp8, which is not given; add --fp8 rowwise or "

@@ -120,6 +120,10 @@ def _add_state_flags(parser: argparse.ArgumentParser) -> None:
         taken: dict[str, Any] = {"choices": choices} if choices else {"type": int}
         parser.add_argument(f"--{name}", default=defaults[name], help="as in training", **taken)
     parser.add_argument(
+        "--keep_fp8_weights", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+        help="as in training",
+    )  # fmt: skip
+    parser.add_argument(
         "--attention_kernel", choices=attention_kernels(), default=defaults["attention_kernel"],
         help="as in training",
     )  # fmt: skip

@@ -12,10 +12,19 @@ from typing import Any, NamedTuple
 KERNELS_PER_LAYER = 31
 
 
-# Kernels that quantise the operands of a layer's four linear layers in forward and backward, by scales.
-# A scale for a whole matrix needs its largest magnitude first, which is a kernel more; so do the scales of
-# weights in backward.
-FP8_KERNELS_PER_LAYER = {"rowwise": 20, "tensorwise": 32}
+class Fp8Kernels(NamedTuple):
+    """Kernels that quantise the operands of a layer's four linear layers in forward and backward.
+
+    tokens: for inputs and output gradients. weights: for weights.
+    """
+
+    tokens: int
+    weights: int
+
+
+# By scales. A scale for a whole matrix needs its largest magnitude first, which is a kernel more; so do the
+# scales of weights in backward.
+FP8_KERNELS_PER_LAYER = {"rowwise": Fp8Kernels(8, 12), "tensorwise": Fp8Kernels(16, 16)}
 
 
 class Widths(NamedTuple):
@@ -75,10 +84,15 @@ def recomputed_traffic(widths: Widths, policy: str, *, copies: bool) -> int:
 
 
 class Fp8Traffic(NamedTuple):
-    """Bytes that quantising reads and writes in a layer: per token, and per micro-batch for the weights."""
+    """Bytes that quantising reads and writes in a layer.
+
+    token: for a token. micro_batch: for the weights in each product of a micro-batch. kept: for the weights
+    once, if later products have them.
+    """
 
     token: int
     micro_batch: int
+    kept: int
 
 
 def fp8_traffic(widths: Widths, scaling: str, policy: str = "none") -> Fp8Traffic:
@@ -102,6 +116,9 @@ def fp8_traffic(widths: Widths, scaling: str, policy: str = "none") -> Fp8Traffi
     forward = (*layers, *again)
     token = sum(element * inputs + 4 for inputs, _ in forward)
     token += sum(element * outputs + 4 for _, outputs in layers)
-    weights = sum(element * inputs * outputs + 4 * outputs for inputs, outputs in forward)
-    weights += sum(5 * inputs * outputs + 4 * inputs for inputs, outputs in layers)
-    return Fp8Traffic(token, weights)
+    transposed = sum(5 * inputs * outputs + 4 * inputs for inputs, outputs in layers)
+    whole, kept = (
+        transposed + sum(element * inputs * outputs + 4 * outputs for inputs, outputs in made)
+        for made in (forward, layers)
+    )
+    return Fp8Traffic(token, whole, kept)

@@ -120,7 +120,7 @@ def predict(plan: MemoryPlan, gpu: Gpu, rates: Rates = CENTRAL) -> Prediction:
     if model.state.offload_inputs:
         compute["inputs to the host and back"] = _host_seconds(model, sum(compute.values()))
     if model.fp8_layers:
-        compute["quantising"] = model.quantised_bytes(plan.recompute, plan.work.tokens) / bandwidth
+        compute["quantising"] = model.quantised_bytes(plan.recompute) / bandwidth
     streams = gpu.bandwidth * rates.streams
     compute["accumulating gradients"] = model.accumulated_bytes / streams / plan.work.tokens
     compute["optimizer"] = model.optimizer_bytes / streams / max(plan.work.step_tokens, plan.work.tokens)
@@ -227,7 +227,7 @@ class _Model:
         linear, quadratic = _C.conversation_cost(setting.config_json)
         self.products = linear
         self.has_adapters = bool(setting.adapters)
-        if self.has_adapters:  # frozen weights need no gradient: two of three GEMMs remain
+        if setting.adapters:  # frozen weights need no gradient: two of three GEMMs remain
             self.trained = _C.count_trained_parameters(setting.config_json, adapters=setting.adapters)
             self.products = linear * 2 / 3 + 6 * self.trained
         # FLOPs of the blocks' forward pass per token
@@ -240,7 +240,8 @@ class _Model:
         heads: int = config["num_attention_heads"]
         self.heads = (heads, config.get("num_key_value_heads") or heads)
         self.head_size: int = config.get("head_dim") or config["hidden_size"] // heads
-        tokens = max(plan.work.tokens, 1)
+        self.tokens = tokens = max(plan.work.tokens, 1)
+        self.step_tokens = max(plan.work.step_tokens, tokens)
         self.tiles = math.ceil(tokens / (self.state.tile_tokens or tokens))
         self.vocabulary: int = config["vocab_size"]
         self.chunks = math.ceil(tokens / torch.ops.fastsft.plan_logits(tokens, self.vocabulary, 2)[0])
@@ -258,13 +259,23 @@ class _Model:
     @property
     def kernels(self) -> int:
         """Number of kernels that a micro-batch launches in the layers."""
-        quantising = self.fp8_layers * FP8_KERNELS_PER_LAYER.get(self.state.fp8, 0)
-        return self.layers * KERNELS_PER_LAYER + quantising
+        kernels = self.layers * KERNELS_PER_LAYER
+        if self.fp8_layers:
+            quantising = FP8_KERNELS_PER_LAYER[self.state.fp8]
+            of_weights = 0 if self.state.keep_fp8_weights else quantising.weights  # kept: few
+            kernels += self.fp8_layers * (quantising.tokens + of_weights)
+        return kernels
 
-    def quantised_bytes(self, policy: str, tokens: int) -> float:
-        """Return the memory traffic of quantising operands of 8-bit products, in bytes per token."""
+    def quantised_bytes(self, policy: str) -> float:
+        """Return the memory traffic of quantising operands of 8-bit products, in bytes per token.
+
+        Each tile multiplies by the weights. Kept ones are quantised once a step, frozen ones never.
+        """
         traffic = fp8_traffic(self.widths, self.state.fp8, policy)
-        return self.fp8_layers * (traffic.token + traffic.micro_batch / tokens)
+        weights = traffic.micro_batch * self.tiles / self.tokens
+        if self.state.keep_fp8_weights:
+            weights = 0.0 if self.has_adapters else traffic.kept / self.step_tokens
+        return self.fp8_layers * (traffic.token + weights)
 
     @property
     def elementwise(self) -> float:
@@ -275,7 +286,7 @@ class _Model:
     def head_bytes(self) -> float:
         """Memory traffic of logits, their gradient and embedding rows, in bytes per token.
 
-        A logit of 2 bytes is written by the product, read for the softmax and once more for the gradient, which
+        A logit of 2 bytes is written by the product, read for the softmax and again for the gradient, which
         takes its place and is read by two products.
         """
         return 12.0 * self.vocabulary + 30.0 * self.widths.hidden

@@ -61,7 +61,8 @@ def _fp8_text(setting: EngineSettings) -> str:
     left = state.num_layers_at_start_in_bf16, state.num_layers_at_end_in_bf16
     kept = f" but for the first {left[0]} and last {left[1]} blocks" if any(left) else ""
     emulated = " (emulated on a CPU: slower than bfloat16)" if setting.device == "cpu" else ""
-    return f"linear layers in fp8 {state.fp8}, {state.fp8_format}{kept}{emulated}"
+    made = ", weights kept in 8 bits" if state.keep_fp8_weights else ""
+    return f"linear layers in fp8 {state.fp8}, {state.fp8_format}{kept}{made}{emulated}"
 
 
 def _sum(name: str, size: int, of: int | None) -> str:

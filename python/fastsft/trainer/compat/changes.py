@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # Arguments that cannot change after the constructor: engine, process groups, rows or trackers depend on them.
 _READ_BY_CONSTRUCTOR = (
     "use_cpu", "no_cuda", "engine", "bf16", "fp16", "tf32", "full_determinism", "recompute",
-    "attention_kernel", *STATE_FLAGS, *FP8_FLAGS, "sync_each_batch", "tile_tokens", "offload_inputs",
+    "attention_kernel", *STATE_FLAGS, *FP8_FLAGS, "keep_fp8_weights",
+    "sync_each_batch", "tile_tokens", "offload_inputs",
     "model_max_length",
     "fsdp", "fsdp_config", "deepspeed", "ddp_backend", "ddp_timeout",
     "report_to", "run_name", "early_stopping_patience", "early_stopping_threshold",
