@@ -37,7 +37,7 @@ def test_losses_are_those_of_the_cpu(fake_device: FakeDevices) -> None:
     device.check()
     for name in CURVES:
         assert ours[name]["losses"] == pytest.approx(expected[name]["losses"], abs=0.02), name
-        assert ours[name]["norms"] == pytest.approx(expected[name]["norms"], rel=3e-2), name
+        assert ours[name]["norms"] == pytest.approx(expected[name]["norms"], rel=5e-2), name
 
 
 def test_the_plan_is_what_is_allocated(fake_device: FakeDevices) -> None:
