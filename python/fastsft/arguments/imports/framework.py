@@ -22,10 +22,10 @@ _NOT_TRANSFORMERS = {
     "profile_steps", "early_stopping_patience", "early_stopping_threshold", "sample_prompts",
     "sample_max_new_tokens", "sample_temperature", "eval_loss", "save_dtype", "max_shard_size", "save_mode",
     "async_save", "on_save_error", "save_patience", "engine", "initial_loss_scale", "loss_scale_window",
-    "recompute", "attention_kernel", "tune_gemm", *STATE_FLAGS, *FP8_FLAGS,
-    "keep_fp8_weights", "sync_each_batch", "tile_tokens",
-    "offload_inputs", "on_nonfinite", "max_nonfinite_skips", "loss_spike_factor", "loss_spike_patience",
-    "replay_check", "phase_timeouts",
+    "recompute", "attention_kernel", "tune_gemm", *STATE_FLAGS, *FP8_FLAGS, "keep_fp8_weights",
+    "sync_each_batch", "tile_tokens", "offload_inputs", "context_parallel_size",
+    "on_nonfinite", "max_nonfinite_skips", "loss_spike_factor", "loss_spike_patience", "replay_check",
+    "phase_timeouts",
 }  # fmt: skip
 
 
