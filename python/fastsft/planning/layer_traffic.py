@@ -112,7 +112,7 @@ def fp8_traffic(widths: Widths, scaling: str, policy: str = "none") -> Fp8Traffi
         (inner, hidden),
     )
     layers = (qkv, out, gate_up, down)
-    again = {"gate_up": (gate_up,), "block": layers}.get(policy, ())  # forward in backward
+    again = {"gate_up": (gate_up,), "block": (qkv, out, gate_up)}.get(policy, ())  # in backward
     forward = (*layers, *again)
     token = sum(element * inputs + 4 for inputs, _ in forward)
     token += sum(element * outputs + 4 for _, outputs in layers)
