@@ -102,7 +102,7 @@ def _resolve_accelerator(args: ArgumentFields) -> None:
     del settings["use_configured_state"]  # transformers drops this key, too
     args.accelerator_config = AcceleratorSettings(settings)
     args.split_batches = settings["split_batches"]
-    shares = args.data_parallel_size
+    shares = launch().world_size // args.context_parallel_size
     if args.split_batches and shares > 1 and (args.eval_strategy != "no" or args.eval_on_start):
         raise ValueError(
             "fastsft does not support --split_batches with evaluation on several ranks; leave it out, and "
