@@ -87,7 +87,7 @@ def test_evaluation_sets_by_name(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("rank", "rows"), [(0, [[10, 11], [14, 15]]), (1, [[12, 13], [16, 10]])])
 def test_each_rank_has_its_own_batches(rank: int, rows: list[list[int]]) -> None:
     """Seven rows in batches of two on two ranks; positions in the order are wrapped around."""
-    place: Any = SimpleNamespace(process_index=rank, world_size=2)
+    place: Any = SimpleNamespace(data_parallel_rank=rank, data_parallel_size=2)
     order = np.arange(10, 17)
     batches = RankBatches(place, 2, False, len(order), lambda epoch: order)
     assert len(batches) == 2
