@@ -79,7 +79,9 @@ def test_the_forward_pass_has_the_same_bits(model: str, dtype: str) -> None:
     assert torch.equal(whole, tiled)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [name for name, case in CASES.items() if "num_experts_per_tok" not in case[0]]
+)
 @pytest.mark.parametrize("recompute", ["selective", "block"])
 def test_adapters(case: str, recompute: str) -> None:
     pair = PeftPair(case, adapter_dropout=0.3, recompute=recompute)
