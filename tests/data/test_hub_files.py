@@ -485,7 +485,7 @@ def refused(path: str, reason: str) -> None:
 
 @pytest.mark.parametrize("path", ["HF://datasets/a/b", "https://huggingface.co/datasets/a/b"])
 def test_other_names_of_a_data_set(path: str) -> None:
-    refused(path, "is not a file, .*; a data set of the hub is hf://datasets/owner/name")
+    refused(path, "is not a file, .*; a data set of the hub is hf://datasets/a/b")
 
 
 def test_what_is_no_data_is_named(hub: LocalHub) -> None:
