@@ -54,6 +54,13 @@ def of_family(family: str, dtype: str, **more: Any) -> dict[str, Any]:
     return {"family": family, "sizes": sizes, "options": DTYPES[dtype], **more}
 
 
+def of_options(name: str, **options: Any) -> dict[str, Any]:
+    """Return a case of Llama with the options of this name, and more."""
+    options |= OPTIONS[name]
+    sizes = SMALL_WEIGHTS if "compute_dtype" in options else {}
+    return {"family": "untied", "sizes": sizes, "options": options}
+
+
 # Matrices of quantised operands have sizes that are multiples of 16.
 FP8: Cases = {
     f"fp8 {scaling}": {
@@ -65,7 +72,7 @@ FP8: Cases = {
 # Ranks that share the tokens of a micro-batch, with the options that change a step's buffers and copies.
 CONTEXT = on_strategies(
     {
-        name: {"family": "untied", "options": {"context_parallel_size": 2, **OPTIONS[name]}}
+        name: of_options(name, context_parallel_size=2)
         for name in ("plain", "bfloat16", "long rows", "recompute none")
     }
 )
@@ -79,10 +86,7 @@ ADAPTERS: Cases = {
     for name, options in {"lora": {}, "q_lora": {"frozen_dtype": "nf4"}}.items()
 }
 STRATEGIES = on_strategies(
-    {
-        name: {"family": "untied", "options": OPTIONS[name]}
-        for name in ("plain", "bfloat16", "offload", "long rows", "one reduction a step")
-    }
+    {name: of_options(name) for name in ("plain", "bfloat16", "offload", "long rows", "one reduction a step")}
 )
 # What else every strategy trains, in groups.
 GROUPS: dict[str, Cases] = {
@@ -96,10 +100,7 @@ GROUPS: dict[str, Cases] = {
     ),
     "options": on_strategies(
         {
-            **{
-                name: {"family": "untied", "options": OPTIONS[name]}
-                for name in ("tiles", "inputs on the host", "narrow", "adamw_8bit")
-            },
+            **{name: of_options(name) for name in ("tiles", "inputs on the host", "narrow", "adamw_8bit")},
             **FP8,
             **ADAPTERS,
         }
@@ -109,8 +110,8 @@ GROUPS: dict[str, Cases] = {
 MUTATED: Cases = on_strategies(
     {
         # The host joins the halves of a master for whoever reads it.
-        "offload split": {"family": "untied", "options": {**OPTIONS["offload"], "master_dtype": "split"}},
-        "adafactor": {"family": "untied", "options": OPTIONS["adafactor"]},
+        "offload split": of_options("offload", master_dtype="split"),
+        "adafactor": of_options("adafactor"),
         "blocking": {"family": "untied", "options": {"prefetch": False, "blocking": True}},
     }
 )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fake_device.cases import Cases
+from fake_device.cases import SMALL_WEIGHTS, Cases
 from fake_device.running import FakeDevice, run_program
 from fake_device.test_engine_steps import compare
 
@@ -71,7 +71,7 @@ def test_engines_train_as_on_the_cpu(fake_device: FakeDevices, tmp_path: Path) -
     """With the conversations of a micro-batch in order of length on both sides."""
     dtypes = {"untied": "bfloat16", "qwen2": "float16"}
     cases: Cases = {
-        family: {"family": family, "options": {"compute_dtype": dtype}, "cudnn": True}
+        family: {"family": family, "sizes": SMALL_WEIGHTS, "options": {"compute_dtype": dtype}, "cudnn": True}
         for family, dtype in dtypes.items()
     }
     device = fake_device(schedule="lazy", races=True, counts=True)

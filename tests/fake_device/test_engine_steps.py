@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from fake_device.cases import CONTEXT, DTYPES, GENERIC, GROUPS, OPTIONS, STRATEGIES, Cases, of_family
+from fake_device.cases import (
+    CONTEXT,
+    DTYPES,
+    GENERIC,
+    GROUPS,
+    OPTIONS,
+    STRATEGIES,
+    Cases,
+    of_family,
+    of_options,
+)
 from fake_device.models import with_models
 from fake_device.running import FakeDevice, run_program
 from native_families import CONFIGS
@@ -21,7 +31,7 @@ FakeDevices = Callable[..., FakeDevice]
 # Limits of a loss, and relative ones of a gradient norm.
 LIMITS = {"float32": (1e-6, 1e-5), "bfloat16": (5e-3, 3e-2), "float16": (2e-3, 1e-2), "fp8": (2e-2, 3e-2)}
 ONE_RANK: Cases = {
-    **{f"llama {name}": {"family": "untied", "options": options} for name, options in OPTIONS.items()},
+    **{f"llama {name}": of_options(name) for name in OPTIONS},
     **{family: of_family(family, "float32") for family in CONFIGS if family != "untied"},
     **{f"{family} bfloat16": of_family(family, "bfloat16") for family in CONFIGS if family != "untied"},
     **{
