@@ -45,8 +45,9 @@ bool execute(Operation& operation) {
   }
 }
 
-// Runs the head of a stream; false if it cannot run now.
-bool run_head(Stream& stream) {
+// Runs the head of a stream; false if it cannot run now. `done`: where the operation goes then,
+// for a thread that may not free what it holds.
+bool run_head(Stream& stream, std::vector<Operation>* done = nullptr) {
   State& s = state();
   if (stream.queue.empty() || stream.running) return false;
   Operation& head = stream.queue.front();
@@ -57,11 +58,12 @@ bool run_head(Stream& stream) {
   }
   if (head.kind == Operation::kWork) {
     stream.running = true;
-    const bool done = execute(head);
+    const bool is_done = execute(head);
     stream.running = false;
-    if (!done) return false;
+    if (!is_done) return false;
     ++s.executed;
   }
+  if (done) done->push_back(std::move(head));
   stream.queue.pop_front();
   s.progress.fetch_add(1);
   return true;
@@ -87,14 +89,14 @@ bool run_needed(Stream& stream, uint64_t serial, int depth = 0) {
   return any;
 }
 
-bool run_random_head() {
+bool run_random_head(std::vector<Operation>* done = nullptr) {
   State& s = state();
   std::vector<Stream*> waiting;
   for (auto& stream : s.streams) {
     if (!stream->queue.empty()) waiting.push_back(stream.get());
   }
   std::shuffle(waiting.begin(), waiting.end(), s.random);
-  return std::ranges::any_of(waiting, [](Stream* stream) { return run_head(*stream); });
+  return std::ranges::any_of(waiting, [&](Stream* stream) { return run_head(*stream, done); });
 }
 
 // Runs the eager streams, or all, until none can go on.
@@ -262,8 +264,11 @@ void run_in_background() {
       ::usleep(20000);
       const uint64_t now = s.progress.load();
       if (now == seen) {  // the host is busy with something else
+        // Freed without the mutex: tensors of Python take the interpreter's lock, and a thread that
+        // holds that lock may wait for the mutex.
+        std::vector<Operation> done;
         const std::unique_lock inner(s.mutex);
-        run_random_head();
+        run_random_head(&done);
       }
       seen = s.progress.load();
     }
