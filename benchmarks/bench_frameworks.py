@@ -58,8 +58,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "comparing_labels.md"
 BEGIN, END = "<!-- curves: begin -->", "<!-- curves: end -->"
 SCRIPT = Path(__file__).parent / "baselines" / "framework_trainer.py"
 TOLERANCE = 1e-5
-# axolotl 0.19 switches the Trainer's count of a step's targets off: the loss is the mean of the means of
-# micro-batches, and a token of a micro-batch with few targets weighs more.
+# axolotl 0.19 does not let the Trainer divide by a step's targets. Its loss is the average over micro-batches
+# of each micro-batch's mean, so a token weighs more in a micro-batch with few targets.
 MEANS_OF_MICRO_BATCHES = ("axolotl",)
 Row = list[list[int]]
 Rows = list[Row]

@@ -26,7 +26,7 @@ struct Batch {
   std::vector<int64_t> cudnn_shapes;  // CudnnInputs::shapes
 
   int64_t num_tokens() const { return input_ids.size(0); }
-  // Returns the tokens that attention reads, which in a slice are those of all context ranks.
+  // Returns how many tokens attention reads: in a slice, the whole micro-batch's.
   int64_t num_attended() const { return boundaries.empty() ? 0 : boundaries.back(); }
   bool has_masked_keys() const { return is_key.size(0) > 0; }
   int64_t num_labels() const { return label_positions.size(0); }

@@ -17,8 +17,8 @@ struct TokenRange {
 TokenRange context_range(int64_t tokens, int64_t rank, int64_t ranks);
 
 // Returns the part of a micro-batch that context rank `rank` computes: the ids, positions, keys and
-// labels of its range of tokens. A conversation may lie on several ranks. Attention reads the
-// tokens of all ranks, so cu_seqlens, is_key and cuDNN's lists stay those of the micro-batch.
+// labels of its range of tokens. A conversation may lie on several ranks. Attention reads the whole
+// micro-batch, so cu_seqlens, is_key and cuDNN's lists are copied unchanged.
 HostBatch context_slice(const HostBatch& batch, int64_t rank, int64_t ranks);
 
 }  // namespace fastsft

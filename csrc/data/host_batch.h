@@ -28,7 +28,7 @@ struct HostBatch {
   int64_t max_seqlen = 0;                // tokens in the longest conversation
   int64_t num_positions = 0;             // largest position + 1
   // True if this is a context rank's part (context_slice.h). [tokens] is then the part's length,
-  // but cu_seqlens, is_key, cudnn and max_seqlen are those of the whole micro-batch.
+  // but cu_seqlens, is_key, cudnn and max_seqlen describe the whole micro-batch.
   bool is_slice = false;
 };
 

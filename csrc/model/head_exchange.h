@@ -16,8 +16,8 @@ namespace fastsft {
 // attention it has all tokens of its heads. Collective over the context ranks.
 class HeadExchange {
  public:
-  // `tokens`: those of the micro-batch on all ranks together. `memory`: a buffer of `memory_size`
-  // elements for this rank's tokens, in which the parts of all ranks are laid out.
+  // `tokens`: the whole micro-batch's number of tokens. `memory`: a buffer with `memory_size`
+  // elements, which holds one part of this rank's tokens for each context rank.
   HeadExchange(Communicator& ranks, const ContextHeads& heads, int64_t tokens,
                const at::Tensor& memory);
   static int64_t memory_size(const ContextHeads& heads, int64_t own_tokens) {

@@ -30,7 +30,7 @@ struct TrainingPass {
   DrawPlace draws = {};
 };
 
-// The weights that may have changed: those that an update writes, or all.
+// Which weights may have changed: the trained weights, by an update, or all weights.
 enum class ChangedWeights { kTrained, kAll };
 
 // A language model over flat units. It gathers units from a Strategy and gives gradients back,
