@@ -1,6 +1,6 @@
 """Leave out each wait of the product in turn, and print what notices: a table for docs/gpu.md.
 
-usage: python -m fake_device.mutations [OPTIONS] [CASE ...]   (in tests, minutes)
+usage: python -m fake_device.mutations [OPTIONS] [CASE ...]   (in tests, with PYTHONPATH=support; minutes)
 
 CASE: of cases.STRATEGIES, GROUPS or MUTATED; default: STRATEGIES.
 --only PATTERN: only waits whose name has this regular expression.
@@ -31,10 +31,9 @@ from typing import Any
 
 from fake_device.cases import GROUPS, MUTATED, STRATEGIES
 from fake_device.models import with_models
-from fake_device.running import FakeDevice, start_program
+from fake_device.running import PATIENCE, FakeDevice, start_program
 from fastsft import _C
 
-PATIENCE = 300  # seconds that a rank waits for the others, on a machine that does other work as well
 EVERY = 14  # of the collectives of a step
 PARTS = ("whole", "under way", "dropped", "refused model", "broken off")
 CASES = {**STRATEGIES, **{name: case for group in GROUPS.values() for name, case in group.items()}, **MUTATED}

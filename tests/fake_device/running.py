@@ -17,6 +17,8 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 GOLDEN = TESTS / "golden" / "trainer"
 PACKAGE = Path(fastsft.__file__).parents[1]
+LONG = 3600.0  # seconds of a program of many steps, on a machine that does other work as well
+PATIENCE = 300  # seconds that a rank of such a program waits for the others
 
 
 @dataclass(frozen=True)

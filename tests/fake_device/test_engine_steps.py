@@ -23,7 +23,7 @@ from fake_device.cases import (
     of_options,
 )
 from fake_device.models import with_models
-from fake_device.running import FakeDevice, run_program
+from fake_device.running import LONG, FakeDevice, run_program
 from native_families import CONFIGS
 
 FakeDevices = Callable[..., FakeDevice]
@@ -46,7 +46,6 @@ QUICK = {
 }
 # Nothing of lazy is random.
 SCHEDULES = [("lazy", 1), *((schedule, seed) for schedule in ("random", "mixed") for seed in (1, 2, 3))]
-SECONDS = 3600.0  # of a program, on a machine that does other work as well
 QUICK_CONTEXT = ["full_shard bfloat16", "full_shard long rows", "no_shard recompute none"]
 QUICK_ON_TWO_RANKS = ["full_shard bfloat16", "full_shard offload", "full_shard long rows"]
 
@@ -63,14 +62,14 @@ def assert_equal_curves(cases: Cases, ours: dict[str, Any], expected: dict[str, 
 def curves_on_cpu(words: str, ranks: int) -> list[dict[str, Any]]:
     """Return what each rank's steps have on the CPU, which has no schedule."""
     with tempfile.TemporaryDirectory() as folder:
-        return run_program(None, "engine_steps", "cpu", folder, words, ranks=ranks, seconds=SECONDS)
+        return run_program(None, "engine_steps", "cpu", folder, words, ranks=ranks, seconds=LONG)
 
 
 def compare(cases: Cases, folder: Path, device: FakeDevice, ranks: int = 1) -> None:
     """Train `cases` on the CPU and on the device, and compare their curves."""
     words = json.dumps(with_models(cases))
     expected = curves_on_cpu(words, ranks)
-    ours = run_program(device, "engine_steps", "cuda", str(folder), words, ranks=ranks, seconds=SECONDS)
+    ours = run_program(device, "engine_steps", "cuda", str(folder), words, ranks=ranks, seconds=LONG)
     for rank in range(ranks):
         assert_equal_curves(cases, ours[rank], expected[rank])
     device.check()

@@ -10,7 +10,7 @@ import pytest
 
 from fake_device.cases import MUTATED, STRATEGIES
 from fake_device.models import with_models
-from fake_device.running import FakeDevice, run_program
+from fake_device.running import LONG, PATIENCE, FakeDevice, run_program
 from fastsft import _C
 
 FakeDevices = Callable[..., FakeDevice]
@@ -23,11 +23,10 @@ def test_uses_of_weights(strategy: str, options: str, fake_device: FakeDevices, 
     name = f"{strategy} {options}"
     case = {**STRATEGIES, **MUTATED}[name]
     ranks = 2 * (case["node_size"] or 1)
-    device = fake_device(schedule="lazy", races=True, devices=ranks)
+    device = fake_device(schedule="lazy", races=True, devices=ranks, settings={"PATIENCE": PATIENCE})
     words = json.dumps(with_models({name: case}))
-    for each in run_program(
-        device, "uses_of_weights", "cuda", str(tmp_path), words, ranks=ranks, seconds=900
-    ):
+    done = run_program(device, "uses_of_weights", "cuda", str(tmp_path), words, ranks=ranks, seconds=LONG)
+    for each in done:
         under_way, at_rest = each[name]
         assert under_way == at_rest
     device.check()
