@@ -1,6 +1,6 @@
 """Leave out each wait of a weight sync in turn, and print what notices: a table for docs/gpu.md.
 
-usage: python -m fake_device.sync_mutations [FILE:LINE ...]   (in tests, minutes)
+usage: python -m fake_device.sync_mutations [FILE:LINE ...]   (in tests, with PYTHONPATH=support; minutes)
 
 FILE:LINE: in fastsft/weight_sync; default: every line that waits for an operation of the group. "races",
 "values", "failure": as in mutations.py; values are those that a receiver compares.
@@ -19,6 +19,7 @@ from fastsft.weight_sync.modes import MODES
 
 WAIT = re.compile(r"\b(?:transport|self)\.wait\(")
 RANKS = 3
+ALL_RIGHT = [*sorted(MODES), "refused"]  # of synced_weights.py
 
 
 def waits() -> Iterator[tuple[str, str]]:
@@ -39,7 +40,7 @@ def noticed_by(place: str) -> list[str]:
             found = run_program(device, "synced_weights", folder, place, ranks=RANKS)
         except AssertionError:
             return ["failure"]
-        wrong = found != [sorted(MODES)] * RANKS
+        wrong = found != [ALL_RIGHT] * RANKS
         return ["races"] * bool(device.lines("races")) + ["values"] * wrong
 
 

@@ -4,7 +4,8 @@ usage: RANK=... WORLD_SIZE=... python synced_weights.py FOLDER [FILE:LINE]
 
 FILE:LINE: a line of fastsft/weight_sync that waits for an operation of the group; it is left out.
 The sender changes its weights as soon as a sync returns, as training does. A receiver compares them with its
-own model of the same seed. Prints the modes whose weights were all right, as JSON.
+own model of the same seed. At last receivers expect another model, which all ranks refuse by its difference.
+Prints the modes whose weights were all right, and "refused", as JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from weight_sync_parts.receivers import Loaded
 
 RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 SYNCS = 2
+ROWS_OF_ANOTHER = 13
 OPTIONS: dict[str, Any] = {"bucket_bytes": 96, "deadline_s": 60.0}
 
 
@@ -43,7 +46,7 @@ def send(group: WeightGroup, model: torch.nn.Module) -> list[str]:
             fsdp_sync_weight_nccl(engine, group, mode=mode, **OPTIONS)
     change(model)
     torch.cuda.synchronize()
-    return sorted(MODES)
+    return sorted(MODES) + refused(lambda: fsdp_sync_weight_nccl(engine, group, mode="native", **OPTIONS))
 
 
 def receive(group: WeightGroup, model: torch.nn.Module) -> list[str]:
@@ -62,7 +65,18 @@ def receive(group: WeightGroup, model: torch.nn.Module) -> list[str]:
             assert all(tensor.is_cuda for tensor in received.values())
             equal &= all(torch.equal(tensor.cpu(), expected[name]) for name, tensor in received.items())
         right += [mode] * equal
-    return right
+    other = sync_plan(make_engine(make_model(False, rows=ROWS_OF_ANOTHER), "plain"))
+    receiver = WeightReceiver(group, other, Loaded(), mode="native", device=f"cuda:{RANK}", **OPTIONS)
+    return right + refused(receiver.receive)
+
+
+def refused(sync: Callable[[], object]) -> list[str]:
+    """Return that a sync was refused, if the error has the shape of the receivers' embedding."""
+    try:
+        sync()
+    except RuntimeError as error:
+        return ["refused"] * (f"[{ROWS_OF_ANOTHER}, 4]" in str(error))
+    return []
 
 
 def leave_out(place: str) -> None:
