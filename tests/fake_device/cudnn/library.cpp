@@ -73,6 +73,9 @@ void finalize(Descriptor& descriptor) {
   } else if (const Descriptor* from = descriptor.descriptor(source_of(descriptor.type))) {
     descriptor.graph = from->graph;
   }
+  if (descriptor.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    fake_device::count_call("cudnn plan");
+  }
   descriptor.finalized = true;
 }
 

@@ -68,11 +68,13 @@ void fail(const std::string& message) {
   state().sticky = cudaErrorLaunchFailure;
 }
 
-void count_call(const std::string& name) {
+void count(const std::string& name, uint64_t times) {
   if (!state().counts) return;
   const std::lock_guard lock(counts().mutex);
-  ++counts().all["call " + name].calls;
+  counts().all[name].calls += times;
 }
+
+void count_call(const std::string& name) { count("call " + name, 1); }
 
 void count_operation(const Operation& operation, const Ranges& ranges) {
   if (!state().counts) return;

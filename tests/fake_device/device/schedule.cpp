@@ -180,6 +180,7 @@ void append(Stream& stream, Operation operation) {
   if (stream.clock.size() <= own) stream.clock.resize(own + 1);
   ++stream.clock[own];
   operation.clock = stream.clock;
+  count_overlap(operation);
   if (operation.kind == Operation::kRecord) {
     auto& recordings = operation.event->recordings;
     recordings[operation.generation] = {stream.id, operation.serial, stream.clock};

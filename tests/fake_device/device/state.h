@@ -103,7 +103,11 @@ void forget_accesses(const void* data, size_t bytes);
 // left_out.cpp: whether this call's place in the product is the one that is left out.
 bool is_left_out(const char* call);
 
+// overlap.cpp
+void count_overlap(const Operation& operation);
+
 // reports.cpp
+void count(const std::string& name, uint64_t times);
 void count_operation(const Operation& operation, const Ranges& ranges);
 // Appends a line to FAKE_DEVICE_REPORT/<file>.<pid>, or prints it if there is no such folder.
 void report_line(const char* file, const std::string& line);
