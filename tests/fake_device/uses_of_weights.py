@@ -66,6 +66,12 @@ def evaluated(engine: Any) -> float:
     return loss
 
 
+def set_one(engine: Any) -> None:
+    name, shape = min(engine.trained_shapes.items())
+    engine.set_parameter(name, torch.full(shape, 0.5))
+    engine.publish()
+
+
 def uses_of_weights(engine: Any, model: Path, folder: Path, *, rests: bool) -> dict[str, Any]:
     """Begin a step before each use of the weights, and return what each use gave; collective.
 
@@ -81,6 +87,8 @@ def uses_of_weights(engine: Any, model: Path, folder: Path, *, rests: bool) -> d
         "staged": staging.stage,
         "own state": lambda: checksums(folder, lambda to: [_C.save_training_state(engine, to)]),
         "staged file": lambda: checksums(folder, lambda to: written(staging, to)),
+        "set": lambda: set_one(engine),
+        "weights after one was set": lambda: digest_of(engine.named_parameters()),
         "loaded": lambda: len(_C.load_model(engine, str(model))),
         "weights afterwards": lambda: digest_of(engine.named_parameters()),
     }
