@@ -171,6 +171,7 @@ class CsvLines:
             header = self._header(next(rows, []))
             columns = [(name, _reader_of(name)) for name in header]
             line, self._row_length = rows.line_num + 1, 0
+            first_line = line
             for row in rows:
                 if len(row) == len(header):
                     yield {name: read(cell) for (name, read), cell in zip(columns, row, strict=True) if name}
@@ -179,6 +180,11 @@ class CsvLines:
                     way = "put a cell with a comma, a quote or a line break into quotes"
                     raise ValueError(f"{self._name}: line {line}: {got}; {way}")
                 line, self._row_length = rows.line_num + 1, 0
+            if line == first_line:
+                raise ValueError(
+                    f"{self._name}: expected rows below the first line, which names the columns, got none; "
+                    "write a record a line, or name another file"
+                )
         except _LongRowError:
             raise ValueError(
                 f"{self._name}: line {line}: the row has more than {self._limit} characters, or a quote "
