@@ -133,6 +133,8 @@ class Tokenizer:
         special tokens in the text, such as "</s>", as plain text. ValueError if the text has a lone
         surrogate.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"encode: expected a text, got {text!r:.40}; encode_batch takes a list of texts")
         ids = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
 
@@ -154,6 +156,10 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Return the text of `ids`, as transformers' `decode` does. ValueError for an unknown id."""
+        if isinstance(ids, str):
+            raise TypeError(
+                f"decode: expected ids of tokens, got the text {ids!r:.40}; encode makes ids of it"
+            )
         return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
