@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastsft.runtime.hub import hub_reason, is_unreachable, partial_reason
+from fastsft.runtime.hub import cache_fault, hub_reason, is_unreachable, partial_reason
 from fastsft.runtime.near_names import missing_hint, nearest_path
 from fastsft.runtime.regular_files import check_name
 
@@ -115,6 +115,8 @@ def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str =
     except Exception as error:  # also errors of httpx and of hf_xet, which share no base class
         if not isinstance(error, OSError | RuntimeError) and not is_unreachable(error):
             raise
+        if (fault := cache_fault(error)) is not None:
+            raise ValueError(f"{flag} {name}: {fault}") from error
         raise ValueError(
             f"{flag} {name}: the download broke off: {hub_reason(error, 'model')}; the same command goes on"
         ) from error
