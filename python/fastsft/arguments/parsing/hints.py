@@ -127,14 +127,15 @@ def about_lora(flags: Sequence[str]) -> str:
     )
 
 
-def clearer(message: str) -> str:
+def clearer(message: str, words: Sequence[str] = (), options: Collection[str] = ()) -> str:
     """Improve argparse's message about an ambiguous flag or a wrong value; return other messages unchanged.
 
-    The new message names each match once, or is the hint for another trainer's flag.
+    The new message names each match once, or is the hint for another trainer's flag. words: the command line.
+    options: the known flags.
     """
     match = _AMBIGUOUS.search(message)
     if match is None:
-        return of_argparse(message)
+        return of_argparse(message, words, options)
     flag, matches = match[1], match[2].split(", ")
     if is_of_lora(_name(flag)):
         return about_lora([flag])
@@ -159,7 +160,12 @@ def _way_of_stray(word: str, options: Iterable[str], *, in_training: bool) -> st
         return "no such argument is taken: leave it out, or put a value with spaces into quotes"
     if word.endswith((".yaml", ".yml")):
         return f"a file of flags is given as --config {word}"
-    if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
+    if word.endswith(".json"):
+        return (
+            f"several files of data are one value: --data_path a.json,b.json; a file of flags is given as "
+            f"--config {word}"
+        )
+    if word.endswith((".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
         return "several files of data are one value: --data_path a.json,b.json, or a pattern in quotes"
     return "a value with spaces needs quotes"
 
