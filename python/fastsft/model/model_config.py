@@ -68,7 +68,7 @@ class ModelConfig(dict[str, Any]):
 def model_config(name: str) -> ModelConfig:
     """Read a configuration from a JSON file, a directory or a hub model. ValueError if there is none."""
     path = Path(name).expanduser()
-    if path.is_file():
+    if path.is_file() and path.suffix == ".json":
         return _read_config(path)
     return config_of_directory(config_directory(name))
 

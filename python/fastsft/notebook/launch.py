@@ -41,7 +41,7 @@ def launch(
     RankFailed (a RuntimeError) has the message of the rank that failed first.
     """
     job = _job(arguments, flags, script)
-    count = num_processes or default_processes(job["arguments"], job["script"])
+    count = default_processes(job["arguments"], job["script"]) if num_processes is None else num_processes
     if count < 1:
         raise ValueError(f"num_processes: expected at least 1, got {count}")
     view, run = view_for(plot), RunState()
