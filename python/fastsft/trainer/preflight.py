@@ -21,9 +21,12 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
     evaluations.
     """
     if not hasattr(model, "build"):
+        way = "give model, such as the path of its directory"
+        if hasattr(model, "module"):
+            way = "take a wrapper off (model.module of DataParallel)"
         raise ValueError(
             f"Trainer: expected model to be a directory, a Llama-family model of transformers or a "
-            f"fastsft.CausalLM, got {type(model).__name__}; take a wrapper off (model.module of DataParallel)"
+            f"fastsft.CausalLM, got {type(model).__name__}; {way}"
         )
     if eval_dataset is None and (args.eval_strategy != "no" or args.eval_on_start):
         wanted = "eval_on_start" if args.eval_on_start else f"eval_strategy {args.eval_strategy}"

@@ -99,6 +99,10 @@ class FastsftEngine:
     _strategy = "fastsft"
 
     def __init__(self, trainer: Trainer, *, send_master: bool = False) -> None:
+        if not hasattr(trainer, "model"):
+            raise TypeError(
+                f"FastsftEngine: expected a fastsft.Trainer, got {trainer!r:.60}; make one of the model first"
+            )
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 
