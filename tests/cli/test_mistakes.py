@@ -109,6 +109,9 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "two orders": ("inspect model data.json --first --random", 2, "got both; leave one of the two out"),
     "merge the wrong way round": ("merge made adapter", 1, "write fastsft merge adapter made"),
     "merge of three": ("merge model adapter made", 2, "got model adapter made; a base model is given as"),
+    "ranks of a machine": ("plan model --local_world_size 3 --world_size 4", 1, "divisor of --world_size 4"),
+    "data as a model": ("plan data.json", 1, "which holds no object; data is given as --data_path"),
+    "import to a place": ("import b.yaml out.yaml", 2, "follows no flag; write --output out.yaml"),
     "demo of no family": ("demo --model_type gpt2", 2, "got 'gpt2'"),
 }  # fmt: skip
 # Flags that are added to a command of training which would run, and a part of its last line.
@@ -234,6 +237,12 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
         {"lora": True, "lora_modules_to_save": "lm_hed"}, 1, "with parameters end with embed_tokens, q_proj",
     ),
     "a colon in the role map": ({"role_map": "bot:assistant"}, 1, "such as bot=assistant"),
+    "words of FSDP with commas": ({"fsdp": "full_shard,auto_wrap"}, 1, "write the words with spaces between"),
+    "CSV by the name of TSV": ({"data_path": "comma.tsv"}, 1, "got commas; name it .csv"),
+    "a column twice": ({"data_path": "twice.csv"}, 1, "got prompt twice; give each a name of its own"),
+    "lines with commas": ({"data_path": "commas.jsonl"}, 1, "leave out the comma after a record of a line"),
+    "None for a number": ({"config": "none.yaml"}, 1, "expected a whole number, got 'None'; leave it out"),
+    "None for a file": ({"eval_data_path": "None"}, 1, "leave the flag out"),
     "an indented record": ({"data_path": "indented.json"}, 1, "write each on one line, as jq -c . FILE does"),
     "an indented object of records": ({"data_path": "nested.json"}, 1, "if the records are in rows, write"),
     "a ZIP archive as CSV": ({"data_path": "archive.csv"}, 1, "got a ZIP archive; unpack it first"),

@@ -80,6 +80,8 @@ def _write_other_files(folder: Path) -> None:
         "none.json": "[]", "star.yaml": "data_path: *.json\n", "b.yaml": "lr: 1\n", "run.yaml": "lr: 1\n",
         "accelerate.yaml": "compute_environment: LOCAL\ndistributed_type: FSDP\n",
         "comma.csv": "instruction,output\na,b,c\n", "header.csv": "prompt,completion\n", "blank.txt": "",
+        "comma.tsv": "prompt,completion\na,b\n", "twice.csv": "prompt,prompt\na,b\n",
+        "commas.jsonl": '{"prompt": "a", "completion": "b"},\n' * 3, "none.yaml": "max_steps: None\n",
         "list.yaml": "seed: [1, 2]\n", "flags.json": '{"seed": 1,}', "table.parquet": "none",
         "glued.jsonl": '{"conversations": []}{"conversations": []}',
     }.items():  # fmt: skip

@@ -279,6 +279,11 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
         gpu=gpu,
         attention_kernel=args.attention_kernel,
     )
+    if args.world_size % args.local_world_size:
+        raise ValueError(
+            f"--local_world_size: expected a divisor of --world_size {args.world_size}, got "
+            f"{args.local_world_size}; machines have the same number of ranks"
+        )
     setting = model.with_adapters_of_engine(setting)
     return model, setting.with_generic(model.activation_sizes(state.compute_dtype))
 

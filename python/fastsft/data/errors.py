@@ -60,6 +60,7 @@ _ADVICE = {
     r"got nothing: the file is empty": "write records into it, or name another file",
     r"one record per line, got ": "a record is a JSON object, as in docs/data_files.md",
     r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
+    r"expected the end of the line \[line \d+, byte \d+: ,": "leave out the comma after a record of a line",
     r"expected a value after the comma": "leave out the comma before ], or add the record after it",
     r"expected the end of the file": "leave out what follows, or write one record a line, as .jsonl",
     r"got the end of the file": "it was cut: copy or download it again",

@@ -16,12 +16,13 @@ from fastsft.program.rank_failure import RankFailed, failure_of, is_error
 from fastsft.program.rank_processes import Ranks
 from fastsft.ranks.comparison_text import named_ranks
 from fastsft.runtime.interactive import short_in_cells
+from fastsft.runtime.near_names import missing_hint
 
 
 @short_in_cells(ValueError, RankFailed, KeyboardInterrupt)
 def launch(
     arguments: Sequence[str] | Mapping[str, Any] | None = None,
-    *,
+    *more: object,
     num_processes: int | None = None,
     script: str | Path | None = None,
     plot: bool = True,
@@ -40,6 +41,11 @@ def launch(
     process dies, the ranks save a checkpoint and exit. ValueError for arguments and data that cannot be used.
     RankFailed (a RuntimeError) has the message of the rank that failed first.
     """
+    if more:
+        raise TypeError(
+            f"launch: expected one list of words or names with values, got {1 + len(more)} arguments; write "
+            "launch(model_name_or_path=..., data_path=..., output_dir=...)"
+        )
     job = _job(arguments, flags, script)
     count = default_processes(job["arguments"], job["script"]) if num_processes is None else num_processes
     if count < 1:
@@ -123,7 +129,7 @@ def _job(
         if flags or isinstance(arguments, Mapping):
             raise ValueError("a script gets a list of words, as on a command line")
         if not Path(script).is_file():
-            raise ValueError(f"script: {script} is not a file")
+            raise ValueError(f"script: expected a Python file, got {script}{missing_hint(script)}")
     elif argv is None and not arguments and not flags:
         raise ValueError("expected arguments, for example model_name_or_path, data_path and output_dir")
     values = argv if argv is not None else {**(arguments or {}), **flags}  # type: ignore[dict-item]

@@ -118,9 +118,20 @@ def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str =
         if (fault := cache_fault(error)) is not None:
             raise ValueError(f"{flag} {name}: {fault}") from error
         raise ValueError(
-            f"{flag} {name}: the download broke off: {hub_reason(error, 'model')}; the same command goes on"
+            f"{flag} {name}: the download broke off: {hub_reason(error, 'model')}; {_way_on()}"
         ) from error
     return Path(folder)
+
+
+def _way_on() -> str:
+    """Return the way out of a download that broke off."""
+    hub = os.environ.get("HF_ENDPOINT", "")
+    is_address = not hub or hub.startswith(("https://", "http://"))
+    return (
+        "the same command goes on"
+        if is_address
+        else f"HF_ENDPOINT is {hub}: write https:// and a host, or unset it"
+    )
 
 
 def check_is_whole(folder: Path, name: str, needed: Sequence[str], flag: str = _FLAG) -> None:

@@ -103,6 +103,8 @@ def _hint_at(path: str) -> str:
     if "/datasets/" in path and "://" in path:
         name = path.partition("/datasets/")[2].split("/")
         return f"; a data set of the hub is {PREFIX}{'/'.join(name[:2]) if len(name) > 1 else 'owner/name'}"
+    if path in ("None", "null", "none"):
+        return "; leave the flag out"
     if path.startswith("file://"):
         return f"; write the path alone, {path.removeprefix('file://')}"
     if "://" in path:

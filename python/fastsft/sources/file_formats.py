@@ -216,11 +216,19 @@ class CsvLines:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice or not any(names):
             got = f"{_some(twice)} twice" if twice else "none"
-            raise ValueError(f"{self._name}: expected a first line with the names of its columns, got {got}")
+            way = "give each a name of its own" if twice else "write it, as in prompt,completion"
+            raise ValueError(
+                f"{self._name}: expected a first line with the names of its columns, got {got}; {way}"
+            )
         return names
 
     def _delimiter(self, header: str) -> str:
         if ".tsv" in self._name.lower():
+            if "\t" not in header and "," in header:
+                raise ValueError(
+                    f"{self._name}: expected tabs between the columns, as the name says, got commas; "
+                    "name it .csv"
+                )
             return "\t"
         return next((character for character in ",\t;" if character in header), ",")
 

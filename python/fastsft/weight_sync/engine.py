@@ -65,6 +65,11 @@ def state_of(engine: Engine) -> EngineState:
     """Return the engine's state, which the first call makes."""
     state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
     if state is None:
+        if not hasattr(engine, "module"):
+            raise TypeError(
+                f"engine: expected an object with the attribute module, got {engine!r:.60}; a Trainer is "
+                "given as FastsftEngine(trainer)"
+            )
         state = EngineState()
         setattr(engine, _ATTRIBUTE, state)
     return state

@@ -76,6 +76,8 @@ def wrong_number(word: str, kind: Callable[[str], float]) -> str:
     if word == "=":
         return f"expected {expected}, got '='; leave out the spaces around it"
     way = _meant(word, kind)
+    if word.strip().lower() in ("none", "null"):
+        return f"expected {expected}, got {word!r}; leave it out"
     return f"expected {expected}, got {word!r}" + (f"; write {way}" if way else "")
 
 
