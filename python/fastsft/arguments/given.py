@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from fastsft.arguments.parsing.hints import hints
 from fastsft.arguments.parsing.options import fields_on_line
 from fastsft.arguments.support import default_of
 from fastsft.arguments.values import is_same
@@ -153,8 +154,6 @@ def _check_names(kind: type, named: Mapping[str, object]) -> None:
     """Raise TypeError, with hints, for keyword arguments that are no fields."""
     fields = _names(kind) if dataclasses.is_dataclass(kind) else list(named)
     if unknown := [name for name in named if name not in fields]:
-        from fastsft.arguments.parsing.hints import hints
-
         told = hints([f"--{name}" for name in unknown], [f"--{name}" for name in fields])
         ways = "; ".join(told).replace("--", "").replace("known flag", "known name")
         raise TypeError(f"{kind.__name__}: unexpected keyword argument {ways}")
