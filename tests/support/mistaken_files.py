@@ -18,6 +18,14 @@ HOPELESS = {
     "chosen": [{"chosen": "a", "rejected": "b"}] * 3,
     "half": [{"instruction": "a", "target": "b"}] * 3,
     "inside": {"data": [{"conversations": [{"from": "human", "value": "a"}]}] * 3},
+    "off": [
+        {
+            "messages": [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "b", "train": False},
+            ]
+        }
+    ],
     "novalue": [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "text": "b"}]}],
     "noturns": [{"conversations": []}],
     "null": [{"conversations": human_gpt("a", None)}],
@@ -74,6 +82,10 @@ def _write_records(folder: Path) -> None:
 
 def _write_other_files(folder: Path) -> None:
     (folder / "nodata").symlink_to("gone.json")
+    (folder / "state").mkdir()
+    (folder / "state" / "dataset_info.json").write_text("{}")
+    (folder / "state" / "state.json").write_text("{}")
+    (folder / "wide.csv").write_bytes("prompt,completion\na,b\n".encode("utf-16"))
     with zipfile.ZipFile(folder / "archive.csv", "w") as archive:
         archive.write(DATA, "data.json")
     for name, text in {

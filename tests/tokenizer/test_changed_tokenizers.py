@@ -206,6 +206,10 @@ def test_encode_and_decode_name_what_they_take() -> None:
         tokenizer.encode(5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="decode: expected ids of tokens, got the text 'hello'"):
         tokenizer.decode("hello")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="encode_batch: expected a list of texts, got the text 'hello'"):
+        tokenizer.encode_batch("hello")
+    with pytest.raises(ValueError, match="got a file; name its directory"):
+        Tokenizer.from_pretrained(GOLDEN / "tokenizers" / MODES[0] / "tokenizer.model")
 
 
 class NotCalled:

@@ -78,6 +78,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(f"expected report or convert, got {arguments[0]!r}; {way}")
     use_config(parser_of_report, arguments)
     args, unknown = parser.parse_known_args(arguments)
+    if unknown and not unknown[0].startswith("-"):
+        args.parser.error(
+            f"{unknown[0]!r} is a place too many; files are one value with commas, as a.json,b.json"
+        )
     args.parser.refuse(unknown)
     return args
 

@@ -52,7 +52,9 @@ _KINDS: dict[str, type[DataError]] = {
 # A pattern in the message about an unreadable file -> advice
 _ADVICE = {
     r"\.ya?ml: (not JSON|expected an array)": "YAML is no data here; a file of flags is given as --config",
-    r"invalid UTF-8": "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it",
+    r"invalid UTF-8(?!.*UTF-16)": (
+        "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
+    ),
     r"\.(xlsx|ods): .*a ZIP archive": "or is it a spreadsheet? Save its table as CSV",
     r"\.(tar|tgz)(\.\w+)?: not JSON at byte 0": "an archive: unpack it, and name its files",
     r"not JSON at byte 0: .*column 1: <": "a page of HTML or XML, and no data: fetch it again",
@@ -77,6 +79,7 @@ EXPECTED = {
     "no_conversations": "records as in docs/data_files.md",
     "not_an_object": 'an object for each record, as in {"messages": [...]} or {"conversations": [...]}',
     "broken_alternation": "user and assistant in turn: join the two messages into one",
+    "not_trained": 'a reply with "train": true, or without the field',
     **dict.fromkeys(
         ("ends_with_user", "empty_last_reply", "assistant_only", "empty_conversation", "empty_user"), _TURNS
     ),

@@ -165,6 +165,8 @@ def _instead(directory: Path) -> str:
         return "; it is a whole model, which needs no merging and is trained on as --model_name_or_path"
     if directory.is_dir():
         return "; copy it there, too, or name the directory that a run with --lora True has written"
+    if directory.is_file():
+        return f": it is a file; name its directory, {directory.parent}"
     return f": there is no such directory{missing_hint(directory, directories=True)}"
 
 

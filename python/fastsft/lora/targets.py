@@ -118,7 +118,10 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
         adapters = tuple(_adapter(settings, module) for module in matched)
         whole = _whole_modules(settings, modules, {module.name for module in matched}, config)
     except re.error as error:
-        raise ValueError(f"LoRA: {error.pattern!r} is no regular expression: {error}") from None
+        raise ValueError(
+            f"LoRA: {error.pattern!r} is no regular expression: {error}; "
+            "write one, as .*_proj, or the names of layers"
+        ) from None
     trained = {
         f"{module.name}.{name}": shape
         for module in modules

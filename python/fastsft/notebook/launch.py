@@ -48,6 +48,10 @@ def launch(
         )
     job = _job(arguments, flags, script)
     count = default_processes(job["arguments"], job["script"]) if num_processes is None else num_processes
+    if not isinstance(count, int):
+        raise TypeError(f"num_processes: expected a number of ranks, such as 2, got {count!r}")
+    if not isinstance(env, Mapping | None):
+        raise TypeError(f'env: expected variables and values, as {{"NAME": "value"}}, got {env!r:.60}')
     if count < 1:
         raise ValueError(f"num_processes: expected at least 1, got {count}")
     view, run = view_for(plot), RunState()

@@ -153,7 +153,10 @@ def _saved_files(folder: str) -> list[str]:
     entries = state.get("_data_files")
     names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries or []]
     if not names or not all(isinstance(name, str) and os.path.basename(name) == name for name in names):
-        raise ValueError(f"{folder}/state.json: expected _data_files with file names, got something else")
+        raise ValueError(
+            f"{folder}/state.json: expected _data_files with file names, got something else; copy the folder "
+            "again, or name its files"
+        )
     files = [os.path.join(folder, str(name)) for name in names]
     for file in files:
         if not os.path.isfile(file):

@@ -199,7 +199,9 @@ class CsvLines:
             )
             raise ValueError(f"{self._name}: line {line}: {what}") from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8") from None
+            is_wide = error.start == 0 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+            way = ", as iconv -f UTF-16 -t UTF-8 does" if is_wide else ""
+            raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8{way}") from None
 
     def _line(self) -> str:
         """Return the next line of the file; "" at the end.

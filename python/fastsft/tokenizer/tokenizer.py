@@ -77,6 +77,10 @@ class Tokenizer:
         damaged, or need unsupported features.
         """
         root = Path(directory)
+        if root.is_file():
+            raise ValueError(
+                f"{directory}: expected a directory, got a file; name its directory, {root.parent}"
+            )
         if not root.is_dir():
             raise ValueError(
                 f"{directory}: expected a directory with the files of a tokenizer, got none; a model of the "
@@ -142,6 +146,10 @@ class Tokenizer:
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
         """Return each text's ids, computed by several threads. The arguments are as in `encode`."""
+        if isinstance(texts, str):
+            raise TypeError(
+                f"encode_batch: expected a list of texts, got the text {texts!r:.40}; encode takes it"
+            )
         rows = self.native.encode_batch([text.encode() for text in texts], split_special_tokens)
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 

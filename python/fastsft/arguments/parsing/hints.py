@@ -122,7 +122,7 @@ def _hint(flag: str, names: Sequence[str], known: Iterable[str], of_training: Co
 
 
 def _nearest_of_few(name: str, names: Sequence[str]) -> str | None:
-    longer = [known for known in names if known.startswith(f"{name}_")]
+    longer = [known for known in names if known.startswith(f"{name}_") or name.startswith(f"{known}_")]
     return longer[0] if len(longer) == 1 else nearest(name, names)
 
 

@@ -73,8 +73,8 @@ def wrong_choice(word: object, choices: Iterable[object]) -> str:
 def wrong_number(word: str, kind: Callable[[str], float]) -> str:
     """Return the message that `word` is no number. kind: int for whole numbers alone, else float."""
     expected = "a whole number" if kind is int else "a number, such as 0.1 or 1e-5"
-    if word == "=":
-        return f"expected {expected}, got '='; leave out the spaces around it"
+    if word in ("", "="):
+        return f"expected {expected}, got {word!r}; leave out spaces around the ="
     way = _meant(word, kind)
     if word.strip().lower() in ("none", "null"):
         return f"expected {expected}, got {word!r}; leave it out"
