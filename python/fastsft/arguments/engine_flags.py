@@ -219,7 +219,9 @@ def fsdp_settings(value: object) -> dict[str, Any]:
             near = nearest_text(key, known) or f"; known: {', '.join(known)}"
             raise ValueError(f"--fsdp_config: unknown key {key!r}{near}, or leave it out")
     if settings.get("min_num_params", 0) and settings.get("transformer_layer_cls_to_wrap") is not None:
-        raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
+        raise ValueError(
+            "`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive; leave one out"
+        )
     for key in _SWITCHES:
         settings[key] = truth(settings.get(key, False))
     return {**dict.fromkeys(_OF_XLA, False), "min_num_params": 0, **settings}

@@ -69,7 +69,9 @@ def modelfile(template: OllamaTemplate, weights: str) -> str:
     """
     for text in (weights, *template.stops):
         if '"' in text or not text.isprintable():
-            raise ValueError(f"a Modelfile cannot hold {text!r}: it has a quotation mark or does not print")
+            raise ValueError(
+                f"a Modelfile cannot hold {text!r}: it has a quotation mark or does not print; rename it"
+            )
     stops = "".join(f'PARAMETER stop "{stop}"\n' for stop in template.stops)
     return f'FROM {weights}\nTEMPLATE """{template.text}"""\n{stops}'
 

@@ -303,7 +303,7 @@ def _gpu(args: argparse.Namespace) -> Gpu | None:
     if args.gpu is None:
         return None
     if args.device == "cpu":
-        raise ValueError(f"--gpu {args.gpu} is for --device cuda, got --device cpu")
+        raise ValueError(f"--gpu {args.gpu} is for --device cuda, got --device cpu; leave one out")
     gpu = gpu_named(args.gpu)
     if gpu is None:
         names = ", ".join(gpu.name for gpu in GPUS)
@@ -335,7 +335,7 @@ def _room(args: argparse.Namespace, device: str) -> MemoryBudget:
     if args.memory and not room.device:
         raise ValueError(
             f'--memory: of "{args.memory}" nothing is left for a plan: of a GPU 3 GiB are kept for cuBLAS, '
-            "NCCL, evaluation and saving"
+            "NCCL, evaluation and saving; name the memory of the whole GPU"
         )
     return room
 

@@ -131,7 +131,7 @@ def _job(
         raise ValueError("expected a list of words, or names and values, got a string or both")
     if script is not None:
         if flags or isinstance(arguments, Mapping):
-            raise ValueError("a script gets a list of words, as on a command line")
+            raise ValueError('a script gets a list of words, as ["--seed", "1"], got names and values')
         if not Path(script).is_file():
             raise ValueError(f"script: expected a Python file, got {script}{missing_hint(script)}")
     elif argv is None and not arguments and not flags:

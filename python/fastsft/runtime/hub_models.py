@@ -72,7 +72,9 @@ def expanded(name: str) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError:
-        raise ValueError(f"{name}: no user {name.split('/')[0][1:]} has a home directory here") from None
+        raise ValueError(
+            f"{name}: no user {name.split('/')[0][1:]} has a home directory here; write the path"
+        ) from None
 
 
 def may_be_hub_name(name: str) -> bool:

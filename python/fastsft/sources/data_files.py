@@ -160,7 +160,7 @@ def _saved_files(folder: str) -> list[str]:
     files = [os.path.join(folder, str(name)) for name in names]
     for file in files:
         if not os.path.isfile(file):
-            raise ValueError(f"{file} is not a file, but {folder}/state.json names it")
+            raise ValueError(f"{file} is not a file, but {folder}/state.json names it; copy it, too")
     return files
 
 

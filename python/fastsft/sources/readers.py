@@ -246,9 +246,9 @@ def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool
         else:
             records = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
     except RecursionError:
-        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep") from None
+        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep; flatten it") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}") from None
+        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{_name(file)}: not JSON: {error}") from None
     if len(text) > limit:

@@ -221,7 +221,7 @@ class Tokenizer:
     def pad_token(self, token: str | None) -> None:
         token_id = -1 if token is None else self.native.find_token(token)
         if token is not None and token_id < 0:
-            raise ValueError(f'pad_token "{token}" is not in the vocabulary')
+            raise ValueError(f'pad_token "{token}" is not in the vocabulary; name one of its tokens')
         self._pad_token_id = token_id
 
     def save_pretrained(self, directory: str | Path) -> list[str]:

@@ -223,7 +223,7 @@ class Trainer(TrainerSurface):
         """Check the arguments of `train`; plan again if data or `args` have changed. Collective."""
         setup, args = self._setup, self.args
         if setup.train_dataset is None:
-            raise ValueError("Trainer.train: expected a train_dataset, got None")
+            raise ValueError("Trainer.train: expected a train_dataset, got None; give one to Trainer")
         args._order_seed = setup.fixed.order_seed(torch.initial_seed())
         if self._guard is not None:
             self._guard.before_train(self._planner, self._events, trial, resume)
