@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "chat/data_format.h"
+#include "chat/format_hints.h"
 #include "chat/issue.h"
 #include "chat/record_parser.h"
 #include "core/error.h"
@@ -128,6 +130,7 @@ void RecordReader::open() {
           ": expected an array of records or one record per line, got nothing: the file is empty");
   is_array_ = text_[at] == '[';
   if (!is_array_ && !begins_lines(at)) refuse_start(at);
+  if (text_[at] == '{') refuse_indented(at);
   const size_t skipped = is_array_ ? at + 1 : text_.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   pass(std::string_view(text_).substr(0, skipped));
   text_.erase(0, skipped);
@@ -147,6 +150,32 @@ bool RecordReader::begins_lines(size_t at) const {
     at = std::min(text.find_first_not_of(kJsonSpace, end), text.size());
   }
   return at < text.size();
+}
+
+void RecordReader::refuse_indented(size_t at) const {
+  constexpr size_t kCutOff = 16;  // an error this close to the end may be due to the cut alone
+  const auto text = std::string_view(text_).substr(at);
+  const std::string_view first_line = text.substr(0, text.find('\n'));
+  try {
+    JsonScanner(first_line).skip();
+    return;
+  } catch (const JsonFault& fault) {
+    const size_t end = first_line.find_last_not_of(kJsonSpace) + 1;
+    if (first_line.size() == text.size() || fault.byte() < static_cast<int64_t>(end)) return;
+  }
+  std::string way = "; write each on one line, as jq -c . FILE does, or all as one list";
+  try {
+    JsonScanner(text).skip();
+    JsonScanner scanner(text);
+    const RecordSketch object = sketch_record(scanner);
+    if (!match_format(object, kAutoFormat)) {
+      way = concat(way, "; its fields are ", describe_fields(object, JsonScanner(text), true));
+    }
+  } catch (const JsonFault& fault) {
+    if (fault.byte() + static_cast<int64_t>(kCutOff) < static_cast<int64_t>(text.size())) return;
+  }
+  throw_invalid(where_, ": expected an array of records or one record per line, got an object of ",
+                "several lines [", excerpt(text), "]", way);
 }
 
 void RecordReader::refuse_start(size_t at) const {

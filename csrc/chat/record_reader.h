@@ -51,6 +51,9 @@ class RecordReader {
   void refuse_other_formats() const;
   // Returns true if lines with other JSON values begin at `at` and a record comes after them.
   bool begins_lines(size_t at) const;
+  // Throws if the object that begins at `at` goes on in the next line, as json.dump with `indent`
+  // writes it.
+  void refuse_indented(size_t at) const;
   // Throws because neither an array nor a record begins at `at`.
   [[noreturn]] void refuse_start(size_t at) const;
   bool read_block();

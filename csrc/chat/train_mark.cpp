@@ -15,6 +15,9 @@ namespace {
 constexpr const char* kExpected =
     "expected true or false, 1 or 0: a text is learned or it is not, and no weight lies between; "
     "write one of them, or leave the field out";
+constexpr const char* kRecords =
+    "expected true or false, got a list of objects; if they are the records, write that list alone "
+    "into the file, or else leave the field out";
 constexpr const char* kOpposite =
     "trainers read this field in opposite ways, or mean a part of the text; write \"train\": true "
     "or "
@@ -62,6 +65,7 @@ struct MarkValue {
   bool is_json = false;     // a text that holds a JSON list or object
   bool is_wish = false;     // a word by which trainers may mean learning or not learning
   bool is_small = false;    // a text with lower-case letters only
+  bool lists_objects = false;
 };
 
 // Returns true for words that may say whether something is learned, but not in a supported form.
@@ -71,6 +75,12 @@ bool is_wish(std::string_view word) {
       "skip",   "skipped", "ignore",   "ignored",  "hidden",  "masked",  "enabled",
       "enable", "include", "included", "all",      "only",    "last",    "assistant"};
   return std::ranges::find(kWishes, word) != std::end(kWishes);
+}
+
+bool lists_objects(JsonScanner scanner) {
+  if (scanner.peek() != ValueKind::kArray) return false;
+  scanner.enter_array();
+  return scanner.next_item() && scanner.peek() == ValueKind::kObject;
 }
 
 MarkValue read_mark_value(std::string_view json) {
@@ -89,6 +99,7 @@ MarkValue read_mark_value(std::string_view json) {
   value.is_small =
       read.is_text() && std::ranges::all_of(read.text, [](char c) { return c >= 'a' && c <= 'z'; });
   value.is_wish = read.is_text() && is_wish(text);
+  value.lists_objects = lists_objects(JsonScanner(json));
   if (value.kind == ValueKind::kTrue || value.kind == ValueKind::kFalse) {
     value.truth = value.kind == ValueKind::kTrue;
   } else if (is_plain) {
@@ -105,7 +116,8 @@ const char* problem_of(MarkName name, const MarkValue& value) {
       return nullptr;
     case MarkName::kLearned:
     case MarkName::kNotLearned:
-      return value.truth || value.kind == ValueKind::kNull ? nullptr : kExpected;
+      if (value.truth || value.kind == ValueKind::kNull) return nullptr;
+      return value.lists_objects ? kRecords : kExpected;
     case MarkName::kSkip:
       return value.truth == true || (value.is_number && !value.truth) ? kOpposite : nullptr;
     case MarkName::kUnclear:

@@ -86,7 +86,7 @@ def __dir__() -> list[str]:
 @short_in_cells(ValueError)
 def train(
     arguments: Sequence[str] | Mapping[str, Any] | None = None,
-    *,
+    *more: object,
     lora_class: type[LoraArguments] = LoraArguments,
     **flags: object,
 ) -> TrainOutput | None:
@@ -98,6 +98,12 @@ def train(
     can fix (flags, data, model), RuntimeError if the run fails.
     """
     global local_rank
+    if more:
+        given = ", ".join(map(repr, [arguments, *more]))
+        raise TypeError(
+            f"train: expected a list of words or a mapping, or names with values, got {given}; write "
+            "train(model_name_or_path=..., data_path=..., output_dir=...)"
+        )
     classes = ModelArguments, DataArguments, TrainingArguments, lora_class
     config = read_config(Trainer, classes, arguments, flags)
     local_rank = config.args.local_rank

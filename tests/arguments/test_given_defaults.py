@@ -238,3 +238,9 @@ def test_the_plan_asks_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_the_start_page_shows_what_was_given(tmp_path: Path) -> None:
     shown = changed_arguments(LoraArguments(lora=True, lora_r=8), TrainingArguments(str(tmp_path), seed=42))
     assert shown["lora_r"] == 8 and shown["seed"] == 42 and "lora_alpha" not in shown
+
+
+def test_names_that_are_no_fields_are_answered() -> None:
+    """In Python by TypeError, as of any class, and with the name to write."""
+    with pytest.raises(TypeError, match="unexpected keyword argument lr: write learning_rate"):
+        TrainingArguments(output_dir="out", lr=1e-5)  # type: ignore[call-arg]

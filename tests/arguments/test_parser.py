@@ -207,6 +207,8 @@ class TestFilesAndRest:
         (["--lerning_rate", "1e-3"], ["--lerning_rate: the nearest known flag is --learning_rate"]),
         (["--lerning_rate=1", "x"], ["the nearest known flag is --learning_rate", "'x' follows no flag"]),
         (["c.yaml"], ["'c.yaml' follows no flag; a file of flags is given as --config c.yaml"]),
+        (["--seed", "1", "train.py"], ["a script is started by torchrun or python"]),
+        (["-o", "a"], ["unknown flag -o: write --output_dir"]),
         (["--seed", "1", "b.json"], ["several files of data are one value: --data_path a.json,b.json"]),
         (["x", "--seed", "1", "y"], ["'x' follows no flag; a value with spaces needs quotes", "'y' follows"]),
     ],

@@ -15,6 +15,7 @@ import pytest
 from family_models import write_family
 from fastsft.cli import main as cli
 from fastsft.model.model_config import config_directory
+from fastsft.runtime.hub import unreached
 from fastsft.runtime.hub_models import TOKENIZER_FILES, snapshot
 from fastsft.sources.data_files import data_files
 from fastsft.train import train
@@ -113,9 +114,23 @@ def test_the_cache_is_enough(hub: LocalHub, tmp_path: Path) -> None:
     assert status == 2 and "HF_HUB_OFFLINE is set" in error and len(hub.asked) == asked
 
 
-@pytest.mark.parametrize("error", [RuntimeError("xet: broken"), OSError(28, "no space left on device")])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("xet: broken"), ("the download broke off", "the same command goes on")),
+        (OSError(28, "no space"), ("the hub's cache cannot be used", "make room, or set HF_HOME")),
+        (
+            NotADirectoryError(20, "no directory"),
+            ("cannot be used", "set HF_HOME to a directory that can be"),
+        ),
+    ],
+)
 def test_a_download_that_breaks_off(
-    error: Exception, hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    said: tuple[str, ...],
+    hub: LocalHub,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def broken(*_: object, **__: object) -> str:
         raise error
@@ -124,7 +139,17 @@ def test_a_download_that_breaks_off(
     for command in (["verify", NAME], ["convert", NAME, "out"], ["plan", "--model", NAME]):
         assert cli.main(command) in (1, 2)
         words = capsys.readouterr().err
-        assert "the download broke off" in words and "the same command goes on" in words
+        assert all(part in words for part in said)
+
+
+def test_the_variable_that_is_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """huggingface_hub is offline by that of transformers, too."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    assert unreached().startswith("TRANSFORMERS_OFFLINE is set, so that the hub is not asked")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "ON")
+    assert unreached().startswith("HF_HUB_OFFLINE is set")
 
 
 def test_a_part_in_the_cache_is_not_enough(hub: LocalHub, tmp_path: Path) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shutil
+import shlex
 from pathlib import Path
 
 import pytest
 
 from cli.test_planted_files import training
-from e2e.command_line import TRAINER
 from forked_commands import run_commands
-from golden_text import human_gpt
+from mistaken_files import write_mistaken_files
 
-MODEL, DATA = TRAINER / "model_untied", TRAINER / "data" / "first50.json"
-ADAPTER = TRAINER.parent / "lora" / "q_v_adapter"
 SECONDS = 60.0  # none of them waits for anything
 
 # The words of a command in a folder of its own, its status, and a part of its last line.
@@ -89,22 +85,38 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "chat of a cold draw": ("chat model --temperature -1", 2, "expected 0 or more, got -1.0"),
     "verify of two": ("verify model other", 2, "write --against other"),
     "merge of a model": ("merge model made", 1, "it is a whole model, which needs no merging"),
-    "convert of an unknown flag": ("convert model made --out x", 2, "known: -h, --help, --dtype"),
+    "convert of an unknown flag": ("convert model made --quantum x", 2, "known: -h, --help, --dtype"),
     "export of an empty directory": ("export ollama empty", 1, "hf download NAME --local-dir empty"),
     "a flag without a command": ("--seed 1", 2, "expected a command, got --seed; such as fastsft train"),
     "import of data": ("import data.json", 2, "data files need no import: --data_path names them"),
     "recipes of a family": ("recipes llama", 1, "there are llama-3.1-8b-full, llama-3.1-8b-lora"),
     "demo onto something": ("demo --output_dir model", 2, "model"),
+    "a config as a place": ("plan run.yaml", 2, "run.yaml: unknown key 'lr'; write --learning_rate"),
+    "a config as a place of doctor": ("doctor run.yaml", 2, "run.yaml: unknown key 'lr'; write"),
+    "a run's JSON as a model": ("plan run.json", 1, "A file of flags is given as --config FILE"),
+    "weights as a model": ("plan model/model-00001-of-00002.safetensors", 1, "name its directory, model"),
+    "a size below nothing": ("plan model --memory -5GiB", 2, "write --memory=-5GiB for a value that begins"),
+    "export to a server": ("export vllm model", 2, "got vllm; servers of models read the directory"),
+    "export of what is there": ("export safetensors model", 2, "is one of transformers already"),
+    "export to 4 bits": ("export gguf model --outtype q4_k_m", 2, "llama-quantize makes a quantised file"),
+    "export with gguf's flag": ("export ollama model --outtype f16", 2, "but of export gguf; leave it out"),
+    "data split": ("data split data.json", 2, "got 'split'; fastsft train --eval_split 0.05 holds records"),
+    "data merge": ("data merge a b", 2, "--data_path a.json,b.json trains both"),
+    "chat with a flag for the model": ("chat --model model", 2, "is written alone, as in fastsft chat DIR"),
+    "merge with flags": ("merge --base a --output b", 2, "--base, --output: its value is written alone"),
+    "report with a flag for the data": ("data report --data_path a", 2, "as in fastsft data report FILE"),
+    "chat of nothing": ("chat model --message ''", 2, "expected a question, got an empty text; leave"),
+    "two orders": ("inspect model data.json --first --random", 2, "got both; leave one of the two out"),
+    "merge the wrong way round": ("merge made adapter", 1, "write fastsft merge adapter made"),
+    "merge of three": ("merge model adapter made", 2, "got model adapter made; a base model is given as"),
+    "ranks of a machine": ("plan model --local_world_size 3 --world_size 4", 1, "divisor of --world_size 4"),
+    "data as a model": ("plan data.json", 1, "which holds no object; data is given as --data_path"),
+    "convert of two files": ("data convert a.json b.json c.json", 2, "one value with commas, as a.json"),
+    "a longer name of a flag": ("chat model --system_prompt x", 2, "the nearest known flag is --system;"),
+    "steps of the demo": ("demo --max_steps 0", 2, "--max_steps: expected at least 1, got 0"),
+    "import to a place": ("import b.yaml out.yaml", 2, "follows no flag; write --output out.yaml"),
     "demo of no family": ("demo --model_type gpt2", 2, "got 'gpt2'"),
 }  # fmt: skip
-# Data of which nothing can be learned, by file.
-HOPELESS = {
-    "long": [{"conversations": human_gpt("word " * 500, "Short.")}] * 3,
-    "chosen": [{"chosen": "a", "rejected": "b"}] * 3,
-    "half": [{"instruction": "a", "target": "b"}] * 3,
-    "inside": {"data": [{"conversations": [{"from": "human", "value": "a"}]}] * 3},
-    "tool": [{"conversations": [*human_gpt("a"), {"from": "tool", "value": "b"}]}] * 3,
-}
 # Flags that are added to a command of training which would run, and a part of its last line.
 OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "mistyped flag": ({"learnig_rate": 1}, 1, "unknown flag --learnig_rate: the nearest known flag is"),
@@ -144,7 +156,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "a pattern in YAML": ({"config": "star.yaml"}, 1, "quote texts that begin with *"),
     "a flag of Megatron": ({"tensor_parallel": 2}, 1, "ranks divide the rows, and with --fsdp the weights"),
     "nothing to resume": ({"resume_from_checkpoint": True}, 1, "the run starts over, or continues"),
-    "an equals sign": ({"learning_rate": "="}, 2, "got '='; leave out the spaces around it"),
+    "an equals sign": ({"learning_rate": "="}, 2, "got '='; leave out spaces around the ="),
     "Ollama's name": ({"model_name_or_path": "qwen2.5:7b"}, 1, "a name of Ollama: the hub has the model by"),
     "llama.cpp's one file": ({"model_name_or_path": "gguf/q4.gguf"}, 1, "name the directory of the"),
     "a variable": ({"data_path": "$D/a.json"}, 1, "$D is not replaced"),
@@ -155,7 +167,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "a page of the web": ({"data_path": "page.json"}, 1, "a page of HTML or XML, and no data"),
     "Python's quotes": ({"data_path": "python.json"}, 1, 'JSON has "double quotes"'),
     "a file that was cut": ({"data_path": "cut.json"}, 1, "it was cut: copy or download it again"),
-    "records by split": ({"data_path": "splits.json"}, 1, "records in a field: write their list alone"),
+    "records by split": ({"data_path": "splits.json"}, 1, "write that list alone into the file"),
     "a URL": ({"data_path": "https://a.b/c.json"}, 1, "download it, and name the file"),
     "mistyped model": ({"model_name_or_path": "./modle"}, 1, "./modle is not a directory"),
     "hub model that is not there": ({"model_name_or_path": "a/b"}, 1, "no such directory"),
@@ -228,6 +240,45 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
         {"lora": True, "lora_modules_to_save": "lm_hed"}, 1, "with parameters end with embed_tokens, q_proj",
     ),
     "a colon in the role map": ({"role_map": "bot:assistant"}, 1, "such as bot=assistant"),
+    "words of FSDP with commas": ({"fsdp": "full_shard,auto_wrap"}, 1, "write the words with spaces between"),
+    "CSV by the name of TSV": ({"data_path": "comma.tsv"}, 1, "got commas; name it .csv"),
+    "a column twice": ({"data_path": "twice.csv"}, 1, "got prompt twice; give each a name of its own"),
+    "lines with commas": ({"data_path": "commas.jsonl"}, 1, "leave out the comma after a record of a line"),
+    "None for a number": ({"config": "none.yaml"}, 1, "expected a whole number, got 'None'; leave it out"),
+    "None for a file": ({"eval_data_path": "None"}, 1, "leave the flag out"),
+    "an archive of ids": ({"data_path": "state"}, 1, "copy the folder again, or name its files"),
+    "replies marked off": (
+        {"data_path": "off.json", "mask_policy": "spans", "template": "vicuna_v1.1"}, 1, 'with "train": true',
+    ),
+    "a pattern of a shell": ({"lora": True, "lora_target_modules": "*_proj"}, 1, "write one, as .*_proj, or"),
+    "an adapter's file": (
+        {"lora": True, "lora_weight_path": "adapter/adapter_model.safetensors"}, 1, "directory, adapter",
+    ),
+    "an output that leads nowhere": ({"output_dir": "link"}, 1, "a link to gone, which is not there"),
+    "CSV in UTF-16": ({"data_path": "wide.csv"}, 1, "as iconv -f UTF-16 -t UTF-8 does"),
+    "an indented record": ({"data_path": "indented.json"}, 1, "write each on one line, as jq -c . FILE does"),
+    "an indented object of records": ({"data_path": "nested.json"}, 1, "if the records are in rows, write"),
+    "a ZIP archive as CSV": ({"data_path": "archive.csv"}, 1, "got a ZIP archive; unpack it first"),
+    "CSV of a header": ({"data_path": "header.csv"}, 1, "expected rows below the first line"),
+    "a list for a number": ({"config": "list.yaml"}, 1, "this flag has one value, as in seed: 1"),
+    "an empty name": ({"data_path": "data.json,,data.json"}, 1, "got an empty one; leave it out"),
+    "an address of a file": ({"data_path": "file:///a/b.json"}, 1, "write the path alone, /a/b.json"),
+    "no value in a message": ({"data_path": "novalue.json"}, 1, 'or with "role" and "content": rename the'),
+    "an empty conversation": ({"data_path": "noturns.json"}, 1, "expected a message of the user, and after"),
+    "a reply that is null": ({"data_path": "null.json"}, 1, "expected a message of the user, and after it a"),
+    "two questions": ({"data_path": "twice.json"}, 1, "join the two messages into one"),
+    "an output of no name": ({"output_dir": ""}, 1, "leave it out for trainer_output"),
+    "modules trained twice": (
+        {"lora": True, "lora_target_modules": "q_proj", "lora_modules_to_save": "q_proj"}, 1,
+        "leave them out of one of the two",
+    ),
+    "no adapter to go on from": ({"lora": True, "lora_weight_path": "gone"}, 1, "no such directory; "),
+    "prompts of no line": (
+        {"sample_prompts": "blank.txt", "eval_strategy": "epoch", "eval_split": 5}, 1,
+        "expected a prompt a line, got an empty file",
+    ),
+    "no tokenizer": ({"model_name_or_path": "untokenized"}, 1, "copy the tokenizer's files from the model"),
+    "special tokens of a list": ({"model_name_or_path": "listed"}, 1, "expected an object, got array; copy"),
     "template of no name": ({"mask_policy": "spans", "template": "vicunna"}, 1, "vicunna"),
 }  # fmt: skip
 
@@ -236,47 +287,8 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int | None, str]]:
     """Of every mistake the status and all that was printed, in forks of one process."""
     folder = tmp_path_factory.mktemp("mistakes")
-    shutil.copytree(MODEL, folder / "model")
-    shutil.copy(DATA, folder / "data.json")
-    (folder / "empty").mkdir()
-    shutil.copytree(ADAPTER, folder / "adapter")
-    for name in ("huge", "deep"):
-        shutil.copytree(MODEL, folder / name)
-    for path in (folder / "huge").glob("model*"):
-        path.unlink()
-    header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
-    (folder / "huge" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(9))
-    (folder / "deep" / "config.json").write_bytes(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
-    shutil.copytree(MODEL, folder / "heads")
-    config = json.loads((MODEL / "config.json").read_text())
-    (folder / "heads" / "config.json").write_text(json.dumps({**config, "num_attention_heads": 5}))
-    (folder / "none.json").write_text("[]")
-    (folder / "star.yaml").write_text("data_path: *.json\n")
-    (folder / "accelerate.yaml").write_text("compute_environment: LOCAL\ndistributed_type: FSDP\n")
-    (folder / "b.yaml").write_text("lr: 1\n")
-    (folder / "link").symlink_to("gone")
-    (folder / "nodata").symlink_to("gone.json")
-    shutil.copytree(MODEL, folder / "above" / "model")
-    (folder / "gguf").mkdir()
-    (folder / "gguf" / "q4.gguf").write_bytes(b"GGUF")
-    text = DATA.read_text("utf-8")
-    for name, content in {
-        "page": "<!DOCTYPE html><html>", "python": "[{'conversations': []}]", "cut": text[: len(text) // 2],
-        "splits": json.dumps({"train": json.loads(text), "test": []}),
-        "text": json.dumps([{"conversations": json.dumps(json.loads(text)[0]["conversations"])}]),
-        "comment": f"// chats\n{text}",
-        "capitals": '[{"messages": [{"Role": "user", "Content": "a"}]}]',
-    }.items():  # fmt: skip
-        (folder / f"{name}.json").write_text(content, "utf-8")
-    for name, records in HOPELESS.items():
-        (folder / f"{name}.json").write_text(json.dumps(records))
-    (folder / "comma.csv").write_text("instruction,output\na,b,c\n")
-    (folder / "flags.json").write_text('{"seed": 1,}')
-    (folder / "glued.jsonl").write_text('{"conversations": []}{"conversations": []}')
-    (folder / "table.parquet").write_text("none")
-    record = [{"id": "1", "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "x"}]}]
-    (folder / "latin.json").write_bytes(json.dumps(record).encode().replace(b"?", b"\xe9"))
-    orders = [(line.split(), folder) for line, _, _ in OF_COMMANDS.values()]
+    write_mistaken_files(folder)
+    orders = [(shlex.split(line), folder) for line, _, _ in OF_COMMANDS.values()]
     for number, (flags, _, _) in enumerate(OF_TRAINING.values()):
         words = training(Path("model"), Path(f"out-{number}"), **{"data_path": "data.json", **flags})
         orders.append((["train", *words], folder))

@@ -17,6 +17,7 @@ import pytest
 import fastsft
 from fastsft.notebook.launch import default_processes, launch
 from fastsft.program.rank_failure import RankFailed, last_words
+from fastsft.train import train
 from launched_runs import FLAGS, processes_with
 
 PACKAGE = Path(fastsft.__file__).parents[1]
@@ -208,8 +209,9 @@ def test_the_traceback_of_the_guilty_rank_and_an_end_for_the_others(tmp_path, ca
         ("--seed 1", {}, "got a string"),
         (["--seed", "1"], {"seed": 1}, "got a string or both"),
         ({"data_path": "-"}, {}, "no standard input"),
-        ([], {"script": "nowhere.py"}, "not a file"),
+        ([], {"script": "nowhere.py"}, "script: expected a Python file, got nowhere.py; "),
         ({"seed": 1}, {"num_processes": -1}, "at least 1"),
+        ({"seed": 1}, {"num_processes": 0}, "at least 1, got 0"),
         (
             {"lerning_rate": 1},
             {},
@@ -220,6 +222,13 @@ def test_the_traceback_of_the_guilty_rank_and_an_end_for_the_others(tmp_path, ca
 def test_calls_that_no_rank_could_answer(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         launch(arguments, **options)
+
+
+def test_places_are_no_arguments():
+    """Of launch and train alike."""
+    for function in (launch, train):
+        with pytest.raises(TypeError, match=r"write \w+\(model_name_or_path=\.\.\., data_path="):
+            function("model", "data.json")
 
 
 def test_number_of_processes(monkeypatch):

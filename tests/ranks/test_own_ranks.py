@@ -148,3 +148,12 @@ def test_torchrun_is_told_what_was_wrong(tmp_path, monkeypatch):
     failure = ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file=str(path))
     shown = failure.message["extraInfo"]["py_callstack"]
     assert shown == "rank 1: error: the data is wrong" and failure.timestamp > 0
+
+
+def test_a_variable_that_is_nearly_ours_is_named(capsys):
+    """The number of ranks, mistyped, would have no effect without a word; others' variables are theirs."""
+    ranks_to_start([], {"FASTSFT_NUM_PROCESS": "2", "FASTSFT_OF_A_SCRIPT": "1"})
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "FASTSFT_NUM_PROCESS in the environment has no effect; the nearest variable is FASTSFT_NUM_PROCESSES"
+    ]

@@ -41,7 +41,7 @@ def test_the_cpu_needs_no_choice(chosen: list[object]) -> None:
 
 
 def test_the_flag_is_off_unless_given() -> None:
-    assert not TrainingArguments(output_dir="", use_cpu=True).full_determinism
+    assert not TrainingArguments(output_dir="out", use_cpu=True).full_determinism
 
 
 def test_ranks_that_do_not_know_their_gpu_are_refused() -> None:

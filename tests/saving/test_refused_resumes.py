@@ -62,6 +62,24 @@ def test_other_parts_of_a_run_in_words():
     assert "on 1,000 conversations, now there are 12" in difference("num_conversations", 1000, 12)
 
 
+def test_other_adapters_in_words():
+    """Both sides are named, also if only modules or dropout differ."""
+    eight = {"linears": [["q", 8, 2.0], ["v", 8, 2.0]], "dropout": 0.0, "trained": []}
+    sixteen = {**eight, "linears": [["q", 16, 2.0]]}
+    assert "without adapters, now the run is with 2 adapters of rank 8;" in difference(
+        "adapters", None, eight
+    )
+    assert "2 adapters of rank 8, now the run is with 1 adapters of rank 16;" in difference(
+        "adapters", eight, sixteen
+    )
+    for other, words in (
+        ({**eight, "dropout": 0.1}, ", with other --lora_dropout;"),
+        ({**eight, "linears": [["q", 8, 4.0], ["v", 8, 4.0]]}, ", with other modules or --lora_alpha;"),
+        ({**eight, "base": "nf4"}, "2 adapters of rank 8, with --q_lora;"),
+    ):
+        assert words in difference("adapters", eight, other)
+
+
 def test_a_checkpoint_that_is_not_there(finished, model, tmp_path):
     trainer = make_trainer(model, tmp_path)
     with pytest.raises(ValueError, match=r"there is none; next to it are .*checkpoint-4"):

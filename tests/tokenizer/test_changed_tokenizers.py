@@ -200,6 +200,18 @@ def test_our_own_tokenizer() -> None:
         find_native_tokenizer(tokenizer)
 
 
+def test_encode_and_decode_name_what_they_take() -> None:
+    tokenizer = Tokenizer.from_pretrained(GOLDEN / "tokenizers" / MODES[0])
+    with pytest.raises(TypeError, match="encode: expected a text, got 5; encode_batch takes a list"):
+        tokenizer.encode(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="decode: expected ids of tokens, got the text 'hello'"):
+        tokenizer.decode("hello")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="encode_batch: expected a list of texts, got the text 'hello'"):
+        tokenizer.encode_batch("hello")
+    with pytest.raises(ValueError, match="got a file; name its directory"):
+        Tokenizer.from_pretrained(GOLDEN / "tokenizers" / MODES[0] / "tokenizer.model")
+
+
 class NotCalled:
     bos_token_id, eos_token_id, pad_token_id, model_max_length, legacy = 1, 2, 0, 8, True
 

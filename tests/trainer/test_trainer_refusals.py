@@ -10,6 +10,8 @@ from fastsft.data.token_rows import TokenRows
 from fastsft.runtime.messages import collected
 from fastsft.trainer import Trainer
 from fastsft.trainer.compat.overrides import check_best_of_run
+from fastsft.trainer.early_stopping import EarlyStoppingCallback
+from fastsft.trainer.preflight import check_data, check_metrics
 
 pytestmark = pytest.mark.usefixtures("fake_saving")
 
@@ -47,6 +49,21 @@ def test_a_module_is_no_model(tmp_path):
 
     with pytest.raises(ValueError, match=r"expected model to be a directory, .*got Linear"):
         Trainer(torch.nn.Linear(1, 1), args=TrainingArguments(output_dir=str(tmp_path), use_cpu=True))
+
+
+def test_names_are_no_objects(tmp_path):
+    """The name of a file as a data set, of a metric as a function, a patience as a text, and no model."""
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    with pytest.raises(
+        TypeError, match=r"train_dataset: expected rows .*got the name 'a\.json'; files are read"
+    ):
+        check_data(train_dataset="a.json", eval_dataset=None)
+    with pytest.raises(TypeError, match=r"compute_metrics: expected a function .*got 'accuracy'; write one"):
+        check_metrics(args, "accuracy")
+    with pytest.raises(TypeError, match=r"early_stopping_patience: expected a number .*got '3'"):
+        EarlyStoppingCallback("3")
+    with pytest.raises(ValueError, match="got NoneType; give model, such as the path"):
+        Trainer(None, args=args)
 
 
 def test_a_vocabulary_that_does_not_hold_the_data_is_refused_at_the_start():

@@ -12,6 +12,7 @@ from torch import nn
 
 from fastsft.weight_sync import (
     CheckpointCoordinator,
+    FastsftEngine,
     Synchronizer,
     WeightReceiver,
     fsdp_save_state_dict,
@@ -45,6 +46,18 @@ def test_a_deadline_that_is_none_is_refused(engine: Any, tmp_path: Path, deadlin
     with pytest.raises(ValueError, match="deadline_s: expected seconds, more than 0"):
         WeightReceiver(group, sync_plan(engine), Loaded(), **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_objects_of_other_kinds_are_named(engine: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"FastsftEngine: expected a fastsft\.Trainer, got 'model'"):
+        FastsftEngine("model")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="engine: expected an object with the attribute module, got <object"):
+        fsdp_save_state_dict(object(), str(tmp_path / "a"), 1, CheckpointCoordinator(), LOGGER)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="local_path: expected the path of a directory, got 5"):
+        fsdp_save_state_dict(engine, 5, 1, CheckpointCoordinator(), LOGGER)  # type: ignore[arg-type]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match=r"local_path: .*choose another, which is no file"):
+        fsdp_save_state_dict(engine, str(tmp_path / "file" / "a"), 1, CheckpointCoordinator(), LOGGER)
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, "64"])

@@ -105,7 +105,8 @@ class AddedTokens {
 Json read_optional(const std::filesystem::path& path, const char* only = nullptr) {
   if (!std::filesystem::exists(path)) return Json::object();
   Json json = read_json_file(path.string(), only);
-  require(json.is_object(), path.string(), ": expected an object");
+  require(json.is_object(), path.string(), ": expected an object, got ", json.type_name(),
+          "; copy or download it again");
   return json;
 }
 
@@ -207,7 +208,7 @@ TokenizerFiles read_tokenizer_files(const std::string& directory, const Sentence
 SentencePieceModel read_sentencepiece_model(const std::string& path) {
   require(std::filesystem::exists(path), "cannot read ", path,
           ": the directory holds neither a tokenizer.model nor a tokenizer.json; one of them must "
-          "be there");
+          "be there: copy the tokenizer's files from the model that it was made of");
   return parse_sentencepiece_model(read_regular_file(path, kMaxModelFile), path);
 }
 

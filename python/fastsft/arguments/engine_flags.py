@@ -106,6 +106,12 @@ def strategies() -> dict[str, bool]:
     return _C.strategies()
 
 
+def _way_of_token(token: str, options: Iterable[str]) -> str:
+    if "," in token:
+        return "; write the words with spaces between them"
+    return nearest_text(token, options)
+
+
 def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
     """Split the value of `--fsdp` into words. ValueError for unknown or contradictory words.
 
@@ -120,7 +126,8 @@ def fsdp_tokens(value: bool | str | Iterable[object] | None) -> list[str]:
     for token in tokens:
         if token not in options:
             raise ValueError(
-                f"--fsdp: unknown option {token!r}; known: {', '.join(options)}{nearest_text(token, options)}"
+                f"--fsdp: unknown option {token!r}; known: {', '.join(options)}"
+                f"{_way_of_token(token, options)}"
             )
     if "full_shard" in tokens and "shard_grad_op" in tokens:
         raise ValueError(
@@ -212,7 +219,9 @@ def fsdp_settings(value: object) -> dict[str, Any]:
             near = nearest_text(key, known) or f"; known: {', '.join(known)}"
             raise ValueError(f"--fsdp_config: unknown key {key!r}{near}, or leave it out")
     if settings.get("min_num_params", 0) and settings.get("transformer_layer_cls_to_wrap") is not None:
-        raise ValueError("`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive.")
+        raise ValueError(
+            "`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive; leave one out"
+        )
     for key in _SWITCHES:
         settings[key] = truth(settings.get(key, False))
     return {**dict.fromkeys(_OF_XLA, False), "min_num_params": 0, **settings}

@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from fastsft.arguments.parsing.hints import hints
 from fastsft.arguments.parsing.options import fields_on_line
 from fastsft.arguments.support import default_of
 from fastsft.arguments.values import is_same
@@ -60,6 +61,7 @@ class RecordsGiven:
     _given: dict[str, str]
 
     def __new__(cls, *values: object, **named: object) -> Self:
+        _check_names(cls, named)
         made = super().__new__(cls)
         made._given = _fields_given(cls, values, named)
         return made
@@ -146,6 +148,15 @@ def _fields_given(kind: type, values: tuple[object, ...], named: Mapping[str, ob
         return {name: PYTHON for name in names if name in passed}
     on_line = fields_on_line()
     return {**differing(kind, passed), **{name: COMMAND_LINE for name in names if name in on_line}}
+
+
+def _check_names(kind: type, named: Mapping[str, object]) -> None:
+    """Raise TypeError, with hints, for keyword arguments that are no fields."""
+    fields = _names(kind) if dataclasses.is_dataclass(kind) else list(named)
+    if unknown := [name for name in named if name not in fields]:
+        told = hints([f"--{name}" for name in unknown], [f"--{name}" for name in fields])
+        ways = "; ".join(told).replace("--", "").replace("known flag", "known name")
+        raise TypeError(f"{kind.__name__}: unexpected keyword argument {ways}")
 
 
 def _names(kind: type[DataclassInstance]) -> list[str]:

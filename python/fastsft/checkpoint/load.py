@@ -103,7 +103,14 @@ def _check(trainer: SavedRun, directory: str | Path, use: str, verify: bool) -> 
         problems = _C.verify_directory(str(directory), checksums=False)
     if problems:
         is_model = (Path(directory) / "config.json").is_file() and not _is_named_checkpoint(directory)
-        way = f"; it is a model: train on with --model_name_or_path {directory}" if is_model else ""
+        place = Path(directory)
+        rest = [name for name in _C.list_checkpoints(str(place.parent)) if name != place.name]
+        way = (
+            f"; take another: {', '.join(rest)}"
+            if rest
+            else "; copy it again, or start over: --no_resume True"
+        )
+        way = f"; it is a model: train on with --model_name_or_path {directory}" if is_model else way
         raise ValueError(f"{directory}: cannot be {use}: {'; '.join(problems)}{way}")
     saved = _check_states(Path(directory))
     check_same_run(trainer, saved, directory)

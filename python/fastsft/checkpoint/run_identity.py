@@ -281,10 +281,13 @@ def _check_global_batch(saved: dict[str, int], current: dict[str, int], director
         return
     rows = current["per_device"] * current["world_size"]
     accumulation, rest = divmod(saved["global"], rows)
+    per_device, before, ranks = saved["per_device"], saved["accumulation"], saved["world_size"]
     advice = (
         f"--gradient_accumulation_steps {accumulation} restores it"
         if rest == 0 and accumulation > 0
-        else f"no accumulation restores it with micro-batches of {rows} conversations over all ranks"
+        else f"no accumulation restores it with micro-batches of {rows} conversations over all ranks; resume "
+        f"with --per_device_train_batch_size {per_device} --gradient_accumulation_steps {before} on {ranks} "
+        f"rank{'' if ranks == 1 else 's'}"
     )
     raise ValueError(
         f"{directory}: the global batch was {saved['global']} conversations, now it is {current['global']}; "
@@ -317,8 +320,8 @@ def difference(name: str, old: Any, new: Any) -> str:
             )
         case "adapters":
             return (
-                "was trained with other adapters, without, or with another --q_lora; resume with the LoRA "
-                "settings of its begin"
+                f"was trained {_adapters(old)}, now the run is {_adapters(new)}{_of_adapters(old, new)}; "
+                "resume with the LoRA settings of its begin"
             )
         case "base_weights":
             return (
@@ -345,6 +348,27 @@ def difference(name: str, old: Any, new: Any) -> str:
                 f"{old}, now {new}); resume with the old data"
             )
     return f"was trained with --{name} {old}, now it is {new}; resume with --{name} {old}"
+
+
+def _adapters(facts: dict[str, Any] | None) -> str:
+    """Return how a run trains by its facts about adapters."""
+    if facts is None:
+        return "without adapters"
+    ranks = sorted({linear[1] for linear in facts["linears"]})
+    base = ", with --q_lora" if "base" in facts else ""
+    return f"with {len(facts['linears'])} adapters of rank {', '.join(map(str, ranks))}{base}"
+
+
+def _of_adapters(old: dict[str, Any] | None, new: dict[str, Any] | None) -> str:
+    """Return which facts differ, if the description of both is the same; else ""."""
+    if old is None or new is None or _adapters(old) != _adapters(new):
+        return ""
+    words = {
+        "linears": "modules or --lora_alpha",
+        "dropout": "--lora_dropout",
+        "trained": "modules trained whole",
+    }
+    return f", with other {', '.join(word for name, word in words.items() if old.get(name) != new.get(name))}"
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -178,4 +178,6 @@ def check_run_state(content: dict[str, Any], path: Path) -> None:
 
 def _require(problem: str | None, writer: str = "fastsft") -> None:
     if problem is not None:
-        raise ValueError(f"{problem}; the file is not as {writer} wrote it")
+        raise ValueError(
+            f"{problem}; the file is not as {writer} wrote it: copy it again, or name another checkpoint"
+        )

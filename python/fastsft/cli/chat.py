@@ -98,6 +98,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add_trust(parser)
     args = parser.parse_args(arguments)
+    if args.message is not None and not args.message.strip():
+        parser.error("--message: expected a question, got an empty text; leave the flag out to talk")
     if args.temperature < 0:
         parser.error(f"--temperature: expected 0 or more, got {args.temperature}")
     if not 0 < args.top_p <= 1:

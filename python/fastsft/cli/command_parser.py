@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
 from fastsft.arguments.help import argument_rows
+from fastsft.arguments.parsing.foreign_flags import place_names
 from fastsft.arguments.parsing.hints import clearer, unknown_words
 from fastsft.runtime.terminal import fitted, visible
+
+# Names of flags, here and in other programs, for what the commands take as places
+_OF_PLACES = {
+    *place_names(), "input", "in", "input_file", "out", "target", "base", "adapter", "adapter_path", "lora",
+    "lora_model", "dir", "directory", "path", "file", "name", "recipe", "checkpoint", "source", "format",
+}  # fmt: skip
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -23,12 +30,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, word_flag: str = "", **kwargs: Any) -> None:
         self.word_flag = word_flag
+        self._words: list[str] = []
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint at --help to standard error as one line; exit with status 2."""
-        said = clearer(self._missing(message))
+        said = clearer(self._missing(message), self._words, self._option_string_actions)
         line = visible(f"{self.prog}: error: {said}; {self.prog} --help lists what it takes")
         self.exit(2, f"{fitted(line, sys.stderr)}\n")
 
@@ -42,6 +50,13 @@ class CommandParser(argparse.ArgumentParser):
         words = {_words_of(action): action in missing for action in needed}
         expected = " and ".join(word for word, is_missing in words.items() if is_missing)
         return f"expected {expected}, got none; write {self.prog} {' '.join(words)}"
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse as argparse does; keep the words for messages."""
+        self._words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(self._words, namespace)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -65,8 +80,20 @@ class CommandParser(argparse.ArgumentParser):
             return
         if self.word_flag and not any(word.startswith("-") for word in unknown):
             self.error(f"{unknown[0]!r} follows no flag; write {self.word_flag} {shlex.quote(unknown[0])}")
+        if flags := [flag for flag in map(_flag_name, unknown) if flag in _OF_PLACES]:
+            places = [_words_of(action) for action in self._actions if not action.option_strings]
+            if places:
+                named = ", ".join(f"--{flag}" for flag in flags)
+                self.error(
+                    f"unknown flag {named}: its value is written alone, as in {self.prog} {' '.join(places)}"
+                )
         fields = {row.name for row in argument_rows()}
         self.error(unknown_words(unknown, self._option_string_actions, fields))
+
+
+def _flag_name(word: str) -> str:
+    """Return the name of a flag without its hyphens and value; "" for other words."""
+    return word.partition("=")[0].lstrip("-").replace("-", "_") if word.startswith("-") else ""
 
 
 def _words_of(action: argparse.Action) -> str:

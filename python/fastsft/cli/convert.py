@@ -47,6 +47,11 @@ def merge(arguments: Sequence[str]) -> int:
     args = _parse_merge(arguments)
     try:
         size = parse_size(args.max_shard_size)
+        if not Path(args.adapter).exists() and (args.target / "adapter_config.json").is_file():
+            raise ValueError(
+                f"expected the adapter first, got {args.adapter} {args.target}; write fastsft merge "
+                f"{args.target} {args.adapter}"
+            )
         made = merge_adapter(
             model_place(args.adapter),
             args.target,
@@ -102,9 +107,20 @@ def _parse_merge(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("give ADAPTER and OUT, or --lora-path and --target-model-path, not both")
     paths = args.places or [path for path in named if path is not None]
     if len(paths) != 2:
-        parser.error("expected two directories, ADAPTER and OUT")
+        parser.error(
+            f"expected two directories, ADAPTER and OUT, got {' '.join(paths) or 'none'}; {_way(paths)}"
+        )
     args.adapter, args.target = paths[0], Path(paths[1])
     return args
+
+
+def _way(paths: Sequence[str]) -> str:
+    """Return the way out for another number of directories than two."""
+    return (
+        "a base model is given as --base-model-path DIR"
+        if len(paths) > 2
+        else "write fastsft merge ADAPTER OUT"
+    )
 
 
 def _add_weight_flags(parser: argparse.ArgumentParser, dtype_help: str) -> None:

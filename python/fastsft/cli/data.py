@@ -68,16 +68,49 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "report", help="what is learned, dropped and why, and how long rows are"
     )
     parser_of_report.set_defaults(run=report, parser=parser_of_report)
-    parser_of_report.add_argument("file", help="as --data_path: files, patterns, weights, - for stdin")
+    parser_of_report.add_argument(
+        "file", metavar="FILE", help="as --data_path: files, patterns, weights, - for stdin"
+    )
     add_label_arguments(parser_of_report, needs_model=False)
     parser_of_report.add_argument("--json", action="store_true", help="as in data_report.json")
     add_convert_command(commands)
+    if arguments and (way := _ELSEWHERE.get(arguments[0].lower())) is not None:
+        parser.error(f"expected report or convert, got {arguments[0]!r}; {way}")
     use_config(parser_of_report, arguments)
     args, unknown = parser.parse_known_args(arguments)
+    if unknown and not unknown[0].startswith("-"):
+        args.parser.error(
+            f"{unknown[0]!r} is a place too many; files are one value with commas, as a.json,b.json"
+        )
     args.parser.refuse(unknown)
     return args
 
 
+# Words for which there is no command -> the way
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("split", "holdout", "sample", "subset"),
+        "fastsft train --eval_split 0.05 holds records out, and FILE:0.1 as --data_path takes a tenth",
+    ),
+    **dict.fromkeys(
+        ("merge", "join", "concat", "cat", "mix", "combine"),
+        "--data_path a.json,b.json trains both, and fastsft data convert a.json,b.json OUT writes them",
+    ),
+    **dict.fromkeys(
+        ("show", "view", "head", "print", "inspect", "preview", "browse"),
+        "fastsft inspect --model DIR --data FILE shows records",
+    ),
+    **dict.fromkeys(
+        ("stats", "count", "info", "describe", "check", "validate", "lint", "analyze", "analyse", "summary"),
+        "write fastsft data report FILE",
+    ),
+    **dict.fromkeys(("format", "clean", "transform", "export"), "write fastsft data convert IN OUT"),
+    **dict.fromkeys(
+        ("tokenize", "tokenise", "prepare", "preprocess", "pack", "shuffle", "cache"),
+        "training does it by itself, from the file as it is",
+    ),
+    **dict.fromkeys(("download", "pull", "fetch"), "--data_path hf://datasets/OWNER/NAME fetches it"),
+}
 _NAMED = 5  # the most issues that are printed
 _AS_ARRAY = {".json": True, ".jsonl": False}
 

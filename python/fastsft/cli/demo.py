@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the random weights and of the data order")
     args = parser.parse_args(arguments)
     if args.steps < 1:
-        parser.error(f"--steps: expected at least 1, got {args.steps}")
+        parser.error(f"--max_steps: expected at least 1, got {args.steps}")
     return args
 
 

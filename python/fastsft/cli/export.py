@@ -69,7 +69,9 @@ def modelfile(template: OllamaTemplate, weights: str) -> str:
     """
     for text in (weights, *template.stops):
         if '"' in text or not text.isprintable():
-            raise ValueError(f"a Modelfile cannot hold {text!r}: it has a quotation mark or does not print")
+            raise ValueError(
+                f"a Modelfile cannot hold {text!r}: it has a quotation mark or does not print; rename it"
+            )
     stops = "".join(f'PARAMETER stop "{stop}"\n' for stop in template.stops)
     return f'FROM {weights}\nTEMPLATE """{template.text}"""\n{stops}'
 
@@ -90,6 +92,27 @@ def _gguf(args: argparse.Namespace, out: Path) -> list[str]:
 
 
 _SMALLER = "fastsft export gguf DIR, then llama.cpp's llama-quantize makes a quantised file of model.gguf"
+# Programs and formats -> the way to them
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("vllm", "sglang", "tgi", "lmdeploy", "tensorrt-llm"),
+        "servers of models read the directory as it is, as in vllm serve DIR",
+    ),
+    **dict.fromkeys(
+        ("hf", "huggingface", "transformers", "safetensors", "pytorch", "torch", "hub"),
+        "the directory is one of transformers already; fastsft convert changes its dtype, hf upload sends it",
+    ),
+    **dict.fromkeys(
+        ("llama.cpp", "llamacpp", "llama_cpp", "lmstudio", "lm-studio", "jan", "koboldcpp", "ggml"),
+        "write fastsft export gguf DIR",
+    ),
+    **dict.fromkeys(
+        ("onnx", "awq", "gptq", "exl2", "exl3", "mlx", "openvino", "tensorrt", "coreml", "tflite", "int8"),
+        "the converters of that format read the directory as it is",
+    ),
+    **dict.fromkeys(("lora", "merged", "merge", "adapter", "peft"), "write fastsft merge ADAPTER OUT"),
+    "modelfile": "write fastsft export ollama DIR",
+}
 _FORMATS = {"ollama": (_ollama, "Modelfile"), "gguf": (_gguf, "model.gguf")}
 
 
@@ -125,9 +148,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
             parser.error(
                 f"expected ollama or gguf, of type {', '.join(OUTTYPES.values())}, got {word}; {_SMALLER}"
             )
+    if arguments and (way := _ELSEWHERE.get(arguments[0].lower())) is not None:
+        parser.error(f"expected ollama or gguf, got {arguments[0]}; {way}")
     args = parser.parse_args(arguments)
     of_other = ("converter", "outtype") if args.format == "ollama" else ("gguf",)
     for name in of_other:
         if getattr(args, name) is not None:
-            parser.error(f"--{name} is no flag of export {args.format}")
+            other = "gguf" if args.format == "ollama" else "ollama"
+            parser.error(f"--{name} is no flag of export {args.format}, but of export {other}; leave it out")
     return args

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Return 0 if no key that changes the result was left out, 1 if one was, 2 if nothing was written.
     """
-    parser = CommandParser(prog="fastsft import", description=__doc__, epilog=_EPILOG)
+    parser = CommandParser(prog="fastsft import", word_flag="--output", description=__doc__, epilog=_EPILOG)
     parser.add_argument(
         "config", metavar="CONFIG", help="YAML or JSON file, or shell script with the command"
     )

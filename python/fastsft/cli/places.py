@@ -24,10 +24,10 @@ def with_flags(arguments: Sequence[str], *flags: Sequence[str]) -> list[str]:
     flags: for each word, its flag's spellings. A word whose flag is given, too, is left alone, so that
     the parser refuses it.
 
-    A first word that names a YAML file is one of flags, as in training.
+    A first word that names a YAML file is the value of --config, if that is not given, too.
     """
-    if arguments and arguments[0].endswith((".yaml", ".yml")):
-        return list(arguments)
+    if arguments and arguments[0].endswith((".yaml", ".yml")) and "--config" not in arguments:
+        return ["--config", *arguments]
     words = list(takewhile(lambda word: not word.startswith("-"), arguments))[: len(flags)]
     given = {word.partition("=")[0] for word in arguments}
     named = [

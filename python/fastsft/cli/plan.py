@@ -279,6 +279,11 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
         gpu=gpu,
         attention_kernel=args.attention_kernel,
     )
+    if args.world_size % args.local_world_size:
+        raise ValueError(
+            f"--local_world_size: expected a divisor of --world_size {args.world_size}, got "
+            f"{args.local_world_size}; machines have the same number of ranks"
+        )
     setting = model.with_adapters_of_engine(setting)
     return model, setting.with_generic(model.activation_sizes(state.compute_dtype))
 
@@ -298,7 +303,7 @@ def _gpu(args: argparse.Namespace) -> Gpu | None:
     if args.gpu is None:
         return None
     if args.device == "cpu":
-        raise ValueError(f"--gpu {args.gpu} is for --device cuda, got --device cpu")
+        raise ValueError(f"--gpu {args.gpu} is for --device cuda, got --device cpu; leave one out")
     gpu = gpu_named(args.gpu)
     if gpu is None:
         names = ", ".join(gpu.name for gpu in GPUS)
@@ -330,7 +335,7 @@ def _room(args: argparse.Namespace, device: str) -> MemoryBudget:
     if args.memory and not room.device:
         raise ValueError(
             f'--memory: of "{args.memory}" nothing is left for a plan: of a GPU 3 GiB are kept for cuBLAS, '
-            "NCCL, evaluation and saving"
+            "NCCL, evaluation and saving; name the memory of the whole GPU"
         )
     return room
 

@@ -23,8 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="fastsft recipes", description=__doc__)
     parser.add_argument("name", nargs="?", metavar="NAME", help="a recipe; without: a list of all")
     parser.add_argument("file", nargs="?", metavar="FILE", help="file to write; default NAME.yaml")
+    parser.add_argument("--list", action="store_true", help="the list, as without NAME")
     args = parser.parse_args(arguments)
-    if args.name is None:
+    if args.name is None or args.list:
         for line in _listing():
             print_line(line)
         return 0

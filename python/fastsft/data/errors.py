@@ -51,18 +51,40 @@ _KINDS: dict[str, type[DataError]] = {
 
 # A pattern in the message about an unreadable file -> advice
 _ADVICE = {
-    r"invalid UTF-8": "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it",
+    r"\.ya?ml: (not JSON|expected an array)": "YAML is no data here; a file of flags is given as --config",
+    r"invalid UTF-8(?!.*UTF-16)": (
+        "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
+    ),
     r"\.(xlsx|ods): .*a ZIP archive": "or is it a spreadsheet? Save its table as CSV",
     r"\.(tar|tgz)(\.\w+)?: not JSON at byte 0": "an archive: unpack it, and name its files",
     r"not JSON at byte 0: .*column 1: <": "a page of HTML or XML, and no data: fetch it again",
     r"not JSON at byte 0: expected a ": "JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read",
+    r"got nothing: the file is empty": "write records into it, or name another file",
     r"one record per line, got ": "a record is a JSON object, as in docs/data_files.md",
     r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
+    r"expected the end of the line \[line \d+, byte \d+: ,": "leave out the comma after a record of a line",
     r"expected a value after the comma": "leave out the comma before ], or add the record after it",
     r"expected the end of the file": "leave out what follows, or write one record a line, as .jsonl",
     r"got the end of the file": "it was cut: copy or download it again",
-    r"record 0: .* is \[[^\n]*no weight lies between": "records in a field: write their list alone",
 }
+
+
+_TURNS = "a message of the user, and after it a reply with text"
+# Issue -> the form without it
+EXPECTED = {
+    "bad_message": 'messages with "from" and "value", or with "role" and "content": rename the fields',
+    "not_json": 'a whole record of JSON in each line, with "double quotes"; .json is for an array',
+    "not_text": "text as content; numbers go into quotes, pictures and sound are not trained",
+    "unknown_role": "known roles: --role_map NAME=user,OTHER=assistant names them",
+    "no_conversations": "records as in docs/data_files.md",
+    "not_an_object": 'an object for each record, as in {"messages": [...]} or {"conversations": [...]}',
+    "broken_alternation": "user and assistant in turn: join the two messages into one",
+    "not_trained": 'a reply with "train": true, or without the field',
+    **dict.fromkeys(
+        ("ends_with_user", "empty_last_reply", "assistant_only", "empty_conversation", "empty_user"), _TURNS
+    ),
+}
+_IN_ERRORS = ("bad_message", "broken_alternation", "empty_conversation")  # whose own texts say no way out
 
 
 def reading_hint(message: str) -> str:
@@ -96,6 +118,8 @@ def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_soun
     source = getattr(fault, "file", "")
     message = f"{source}: {fault}" if source else str(fault)
     message += reading_hint(message)
+    if fault.remark in _IN_ERRORS:
+        message += f"; expected {EXPECTED[fault.remark]}"
     if num_faults is not None:
         message += _ways_out(fault, num_sound > 0)
         if num_faults > 1:

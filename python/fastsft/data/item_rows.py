@@ -91,6 +91,8 @@ def _ids_and_labels(
             f"row {row}: expected input_ids and labels, got {', '.join(map(str, item))}; labels are the ids "
             f"themselves, -100 where nothing is learned{_of_other_keys(columns, rules)}"
         )
+    if isinstance(item["input_ids"], str):
+        raise TypeError(f"row {row}: input_ids: expected numbers, got a text; the tokenizer makes ids of it")
     ids = _array(item["input_ids"])
     labels = np.full(ids.shape, _IGNORED) if name is None else _array(item[name])
     if ids.ndim != 1 or ids.shape != labels.shape:

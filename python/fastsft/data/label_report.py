@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fastsft import _C
 from fastsft.data.chat.labelling import LabelSettings
-from fastsft.data.errors import DataError, format_titles
+from fastsft.data.errors import EXPECTED, DataError, format_titles
 from fastsft.data.interfaces import WITHOUT_ROW
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.terminal import one_line
@@ -16,21 +16,6 @@ from fastsft.sources.data_files import DataFile
 _LOSES = ("unlabelled", "dropped", "excluded")
 # Issues that are often consequences of other issues. Messages prefer the other issues.
 _AFTER_A_CUT = ("ends_with_user", "empty_last_reply")
-
-
-_TURNS = "a message of the user, and after it a reply with text"
-# Issue -> the form without it
-_EXPECTED = {
-    "bad_message": 'messages with "from" and "value", or with "role" and "content": rename the fields',
-    "not_json": 'a whole record of JSON in each line, with "double quotes"; .json is for an array',
-    "not_text": "text as content; numbers go into quotes, pictures and sound are not trained",
-    "unknown_role": "known roles: --role_map NAME=user,OTHER=assistant names them",
-    "no_conversations": "records as in docs/data_files.md",
-    "not_an_object": 'an object for each record, as in {"messages": [...]} or {"conversations": [...]}',
-    **dict.fromkeys(
-        ("ends_with_user", "empty_last_reply", "assistant_only", "empty_conversation", "empty_user"), _TURNS
-    ),
-}
 
 
 def check_dropped(path: str, report: _C.DataReport, max_dropped: float, template: str = "") -> None:
@@ -61,12 +46,15 @@ def _causes(report: _C.DataReport) -> Iterator[str]:
         yield f"its records are of no data format that is read: {', '.join(format_titles())}"
     if count := lost.get("no_reply_left"):
         yield f"of {count:,} no reply begins within --model_max_length: raise it"
-    names = [name for name, entry in report.entries.items() if entry.reason and lost[name]]
+    names = [
+        name for name, entry in report.entries.items() if (entry.reason or name in EXPECTED) and lost[name]
+    ]
     if names:
         most = max(names, key=lambda name: (lost[name], name not in _AFTER_A_CUT))
-        yield f"{report.entries[most].first[0]}: {report.entries[most].reason}"
-        if most in _EXPECTED:
-            yield f"expected {_EXPECTED[most]}"
+        if reason := report.entries[most].reason:
+            yield f"{report.entries[most].first[0]}: {reason}"
+        if most in EXPECTED:
+            yield f"expected {EXPECTED[most]}"
 
 
 def _num_lost(entry: _C.ReportEntry) -> int:

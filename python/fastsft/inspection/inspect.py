@@ -95,6 +95,8 @@ def inspect(
     boundary_tokens (labelling.LabelSettings).
     ValueError for options and data that cannot be used.
     """
+    if not isinstance(n, int):
+        raise TypeError(f"n: expected a number of records, got {n!r}; without it 5 are shown")
     chosen = _C.SurveyChoice(
         count=n, seed=seed if random else None, id=None if record is None else str(record), only=only
     )

@@ -17,6 +17,7 @@ from fastsft.model.config import json_text
 from fastsft.model.generic.peft_names import without_layers
 from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of, stored_dtype
 from fastsft.model.weights import pickled_tensors
+from fastsft.runtime.near_names import missing_hint
 from fastsft.runtime.regular_files import file_inside, read_json_object
 
 if TYPE_CHECKING:
@@ -164,7 +165,9 @@ def _instead(directory: Path) -> str:
         return "; it is a whole model, which needs no merging and is trained on as --model_name_or_path"
     if directory.is_dir():
         return "; copy it there, too, or name the directory that a run with --lora True has written"
-    return ": there is no such directory"
+    if directory.is_file():
+        return f": it is a file; name its directory, {directory.parent}"
+    return f": there is no such directory{missing_hint(directory, directories=True)}"
 
 
 def _release_hint(names: Iterable[str], targets: Targets) -> str:

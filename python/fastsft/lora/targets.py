@@ -118,7 +118,10 @@ def resolve(settings: LoraSettings, config: Mapping[str, Any]) -> Targets:
         adapters = tuple(_adapter(settings, module) for module in matched)
         whole = _whole_modules(settings, modules, {module.name for module in matched}, config)
     except re.error as error:
-        raise ValueError(f"LoRA: {error.pattern!r} is no regular expression: {error}") from None
+        raise ValueError(
+            f"LoRA: {error.pattern!r} is no regular expression: {error}; "
+            "write one, as .*_proj, or the names of layers"
+        ) from None
     trained = {
         f"{module.name}.{name}": shape
         for module in modules
@@ -176,6 +179,11 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
         layers = settings.layers_to_transform
         about = f" with layers_to_transform {_listed(layers)}" if layers is not None else ""
         hint = joined_hint(settings.target_modules)
+        if whole := [name for name in _target_names(settings) if name in (settings.modules_to_save or ())]:
+            raise ValueError(
+                f"LoRA: {_listed(whole)} stand in target_modules and in modules_to_save, and a module is "
+                "adapted or trained whole; leave them out of one of the two"
+            )
         without = f" without {_listed(settings.exclude_modules)}" if settings.exclude_modules else ""
         raise ValueError(
             f"LoRA: target_modules {_listed(settings.target_modules)}{about}{without} match no module of the "
@@ -202,6 +210,10 @@ def _matched(settings: LoraSettings, modules: Sequence[Module]) -> list[Module]:
                 f"choose of {', '.join(_endings(modules))}"
             )
     return matched
+
+
+def _target_names(settings: LoraSettings) -> Sequence[str]:
+    return settings.target_modules if isinstance(settings.target_modules, tuple) else ()
 
 
 def joined_hint(targets: object) -> str:

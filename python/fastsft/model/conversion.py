@@ -158,7 +158,7 @@ def _move_new(made: Path, target: Path) -> None:
     from fastsft import _C
 
     if os.path.lexists(target):
-        raise ValueError(f"{target}: was made meanwhile, and nothing is overwritten")
+        raise ValueError(f"{target}: was made meanwhile, and nothing is overwritten; choose another name")
     made.rename(target)
     _C.sync_directory(str(target.absolute().parent))
 

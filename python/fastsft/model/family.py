@@ -80,6 +80,9 @@ def check_vision_text(config: Mapping[str, Any]) -> None:
         )
 
 
+_OF_RUNS = {"model_name_or_path", "data_path", "output_dir", "learning_rate"}  # flags of training
+
+
 def _check_installed(config: Mapping[str, Any]) -> None:
     try:
         import transformers.models.auto.modeling_auto  # noqa: F401
@@ -98,7 +101,13 @@ def check_family(config: Mapping[str, Any], directory: Path) -> None:
         return
     path, families = directory / "config.json", ", ".join(sorted(_C.model_families()))
     if config.get("model_type") is None:
-        raise ValueError(f"{path}: no model_type; native: {families}. Name a model directory of transformers")
+        is_of_run = not _OF_RUNS.isdisjoint(config)
+        way = (
+            "A file of flags is given as --config FILE"
+            if is_of_run
+            else "Name a model directory of transformers"
+        )
+        raise ValueError(f"{path}: no model_type; native: {families}. {way}")
     if has_model_code(config):
         raise ValueError(
             f"{path}: unknown model family {_named(config)}: its class is code of the directory (auto_map), "

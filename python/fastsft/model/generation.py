@@ -60,7 +60,10 @@ class Sampling:
     def choose(self, logits: torch.Tensor, generator: torch.Generator) -> int:
         """Choose a token id by float32 logits [vocab_size]. At temperature 0, ties go to the lowest id."""
         if not bool(logits.isfinite().all()):
-            raise ValueError("the model's logits are not finite: training diverged, or weights are damaged")
+            raise ValueError(
+                "the model's logits are not finite: training diverged, or weights are damaged; take an "
+                "earlier checkpoint, or see what fastsft verify DIR says of the weights"
+            )
         if self.temperature < _LEAST_TEMPERATURE:
             return int(logits.argmax())
         probabilities = torch.softmax(logits / self.temperature, dim=-1)
@@ -217,7 +220,8 @@ class ChatModel:
         room = self.max_positions - len(prompt)
         if room < 1:
             raise ValueError(
-                f"{len(prompt)} tokens of prompt leave no room for a reply, at most {self.max_positions}"
+                f"{len(prompt)} tokens of prompt leave no room for a reply, as the model has "
+                f"{self.max_positions} positions; ask with a shorter text"
             )
         tokens = self._continuation.tokens(
             prompt,

@@ -19,7 +19,7 @@ from fastsft.runtime.hub_models import (
     snapshot,
 )
 from fastsft.runtime.output_files import replace_file
-from fastsft.runtime.regular_files import file_inside, read_json_object
+from fastsft.runtime.regular_files import file_inside, read_json, read_json_object
 
 _CODE = "*.py"
 _PICKLED = "*.bin"
@@ -68,7 +68,12 @@ class ModelConfig(dict[str, Any]):
 def model_config(name: str) -> ModelConfig:
     """Read a configuration from a JSON file, a directory or a hub model. ValueError if there is none."""
     path = Path(name).expanduser()
-    if path.is_file():
+    if path.is_file() and path.suffix == ".json":
+        if not isinstance(read_json(path), dict):
+            raise ValueError(
+                f"--model_name_or_path: expected a model directory or its config.json, got {name}, which "
+                "holds no object; data is given as --data_path"
+            )
         return _read_config(path)
     return config_of_directory(config_directory(name))
 

@@ -71,6 +71,8 @@ def _try_writing(directory: Path) -> None:
             pass
     except OSError as error:
         got = error.strerror
+        if os.path.islink(directory) and not os.path.exists(directory):
+            got = f"a link to {os.readlink(directory)}, which is not there"
         if os.path.exists(directory) and not os.path.isdir(directory):
             got = "a file" if os.path.isfile(directory) else kind_of(os.stat(directory).st_mode)
         raise ValueError(

@@ -115,7 +115,9 @@ class StoredWeights:
         """Read a tensor with any dtype into memory."""
         entry = self.tensors[name]
         if entry.dtype not in TORCH_NAMES:
-            raise ValueError(f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read")
+            raise ValueError(
+                f"{entry.file}: {name}: is {entry.dtype}, which fastsft does not read; save it as float32"
+            )
         content = self._content(entry.file)
         if isinstance(content, dict):
             return content[name].detach().contiguous()

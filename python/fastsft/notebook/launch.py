@@ -16,12 +16,13 @@ from fastsft.program.rank_failure import RankFailed, failure_of, is_error
 from fastsft.program.rank_processes import Ranks
 from fastsft.ranks.comparison_text import named_ranks
 from fastsft.runtime.interactive import short_in_cells
+from fastsft.runtime.near_names import missing_hint
 
 
 @short_in_cells(ValueError, RankFailed, KeyboardInterrupt)
 def launch(
     arguments: Sequence[str] | Mapping[str, Any] | None = None,
-    *,
+    *more: object,
     num_processes: int | None = None,
     script: str | Path | None = None,
     plot: bool = True,
@@ -40,8 +41,17 @@ def launch(
     process dies, the ranks save a checkpoint and exit. ValueError for arguments and data that cannot be used.
     RankFailed (a RuntimeError) has the message of the rank that failed first.
     """
+    if more:
+        raise TypeError(
+            f"launch: expected one list of words or names with values, got {1 + len(more)} arguments; write "
+            "launch(model_name_or_path=..., data_path=..., output_dir=...)"
+        )
     job = _job(arguments, flags, script)
-    count = num_processes or default_processes(job["arguments"], job["script"])
+    count = default_processes(job["arguments"], job["script"]) if num_processes is None else num_processes
+    if not isinstance(count, int):
+        raise TypeError(f"num_processes: expected a number of ranks, such as 2, got {count!r}")
+    if not isinstance(env, Mapping | None):
+        raise TypeError(f'env: expected variables and values, as {{"NAME": "value"}}, got {env!r:.60}')
     if count < 1:
         raise ValueError(f"num_processes: expected at least 1, got {count}")
     view, run = view_for(plot), RunState()
@@ -121,9 +131,9 @@ def _job(
         raise ValueError("expected a list of words, or names and values, got a string or both")
     if script is not None:
         if flags or isinstance(arguments, Mapping):
-            raise ValueError("a script gets a list of words, as on a command line")
+            raise ValueError('a script gets a list of words, as ["--seed", "1"], got names and values')
         if not Path(script).is_file():
-            raise ValueError(f"script: {script} is not a file")
+            raise ValueError(f"script: expected a Python file, got {script}{missing_hint(script)}")
     elif argv is None and not arguments and not flags:
         raise ValueError("expected arguments, for example model_name_or_path, data_path and output_dir")
     values = argv if argv is not None else {**(arguments or {}), **flags}  # type: ignore[dict-item]

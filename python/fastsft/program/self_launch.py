@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastsft.arguments.parsing.call_arguments import chooses_cpu
 from fastsft.runtime.launch import QUIET_LAUNCHER, launch
+from fastsft.runtime.near_names import nearest
 from fastsft.runtime.search_path import child_environment
 from fastsft.runtime.terminal import say
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 COUNT_VARIABLE = "FASTSFT_NUM_PROCESSES"
+_VARIABLES = (COUNT_VARIABLE, "FASTSFT_CONSOLE", "FASTSFT_GGUF_CONVERTER")  # those that users set
 
 
 def ranks_to_start(
@@ -33,6 +35,7 @@ def ranks_to_start(
     env = os.environ if environ is None else environ
     if "RANK" in env or launch(env).world_size > 1 or asks_for_help(words):
         return 1
+    _tell_mistyped(env)
     chosen = env.get(COUNT_VARIABLE)
     if chosen is not None:
         if not chosen.isdigit() or int(chosen) < 1:
@@ -44,6 +47,17 @@ def ranks_to_start(
     except (ValueError, OSError):
         return 1
     return 1 if on_cpu else _visible_gpus()
+
+
+def _tell_mistyped(environ: Mapping[str, str]) -> None:
+    """Warn about a variable whose name is nearly that of one of fastsft's variables, and so has no effect."""
+    for name in environ:
+        if (
+            name.startswith("FASTSFT_")
+            and name not in _VARIABLES
+            and (near := nearest(name, _VARIABLES, 0.85))
+        ):
+            say(f"{name} in the environment has no effect; the nearest variable is {near}", to_stderr=True)
 
 
 def asks_for_help(words: Sequence[str]) -> bool:

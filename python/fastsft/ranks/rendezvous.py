@@ -95,8 +95,8 @@ class RollCall:
                 raise RuntimeError(f"{missing}, in vain for {limit_s:g} seconds (--ddp_timeout)")
             if now - said > pause and self._missing() is not None:
                 said, pause = now, _WORDS_S
-                line = f"rank {self._rank}: {missing}, for {now - began:.0f} s; --ddp_timeout {limit_s:g}"
-                say(line, to_stderr=True)
+                limit = f"--ddp_timeout {limit_s:g}{_way()}"
+                say(f"rank {self._rank}: {missing}, for {now - began:.0f} s; {limit}", to_stderr=True)
         if self._error is not None:
             raise self._error
         assert self._store is not None
@@ -211,6 +211,16 @@ class RollCall:
         if self._absent is None:
             return None
         return f"waiting for {named_ranks(self._absent)} of {self._world_size} at {place}"
+
+
+def _way() -> str:
+    """Return the way out for ranks that no launcher starts, as their number may be a mistake; else ""."""
+    is_launched = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
+    return (
+        ""
+        if is_launched
+        else ("; start the others with this MASTER_ADDR and MASTER_PORT, or unset WORLD_SIZE to train alone")
+    )
 
 
 def _read(record: bytes) -> dict[str, object]:

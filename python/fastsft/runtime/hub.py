@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
+_ON = ("1", "ON", "YES", "TRUE")  # as in huggingface_hub
+# Errors of the cache's disk. A retry does not help against these errors.
+OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EEXIST,
+           errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EFBIG)  # fmt: skip
 UNREACHED = "the hub was not reached, and no copy is in the cache; check the network, or name a local copy"
-OFFLINE = (
-    "HF_HUB_OFFLINE is set, so that the hub is not asked, and no whole copy is in the cache; unset it, or "
-    "name a local copy"
-)
 
 
 def hub_reason(error: Exception, what: str) -> str:
@@ -32,15 +35,33 @@ def unreached() -> str:
     """Return the reason why no file came from the hub: no answer, or offline mode."""
     from huggingface_hub import constants
 
-    return OFFLINE if constants.HF_HUB_OFFLINE else UNREACHED
+    if not constants.HF_HUB_OFFLINE:
+        return UNREACHED
+    return f"{_offline()}, and no whole copy is in the cache; unset it, or name a local copy"
+
+
+def _offline() -> str:
+    """Return text that names the variable by which huggingface_hub is offline."""
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    name = next((name for name in names if os.environ.get(name, "").upper() in _ON), names[0])
+    return f"{name} is set, so that the hub is not asked"
 
 
 def partial_reason() -> str:
     """Return the reason why a cache folder is only a part of a repository."""
     from huggingface_hub import constants
 
-    offline = "HF_HUB_OFFLINE is set, so that the hub is not asked"
-    return offline if constants.HF_HUB_OFFLINE else "the hub has none, or was not reached"
+    return _offline() if constants.HF_HUB_OFFLINE else "the hub has none, or was not reached"
+
+
+def cache_fault(error: Exception) -> str | None:
+    """Return why the hub's cache on this machine cannot be used, and the way out; None for other errors."""
+    if not isinstance(error, OSError) or error.errno not in OF_DISK:
+        return None
+    way = "make room, or set HF_HOME to a directory on another disk"
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        way = "set HF_HOME to a directory that can be written"
+    return f"the hub's cache cannot be used: {error}; {way}"
 
 
 def is_refusal(error: Exception) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastsft.runtime.hub import hub_reason, is_unreachable, partial_reason
+from fastsft.runtime.hub import cache_fault, hub_reason, is_unreachable, partial_reason
 from fastsft.runtime.near_names import missing_hint, nearest_path
 from fastsft.runtime.regular_files import check_name
 
@@ -72,7 +72,9 @@ def expanded(name: str) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError:
-        raise ValueError(f"{name}: no user {name.split('/')[0][1:]} has a home directory here") from None
+        raise ValueError(
+            f"{name}: no user {name.split('/')[0][1:]} has a home directory here; write the path"
+        ) from None
 
 
 def may_be_hub_name(name: str) -> bool:
@@ -115,10 +117,23 @@ def snapshot(name: str, cache_dir: str | None, files: Sequence[str], flag: str =
     except Exception as error:  # also errors of httpx and of hf_xet, which share no base class
         if not isinstance(error, OSError | RuntimeError) and not is_unreachable(error):
             raise
+        if (fault := cache_fault(error)) is not None:
+            raise ValueError(f"{flag} {name}: {fault}") from error
         raise ValueError(
-            f"{flag} {name}: the download broke off: {hub_reason(error, 'model')}; the same command goes on"
+            f"{flag} {name}: the download broke off: {hub_reason(error, 'model')}; {_way_on()}"
         ) from error
     return Path(folder)
+
+
+def _way_on() -> str:
+    """Return the way out of a download that broke off."""
+    hub = os.environ.get("HF_ENDPOINT", "")
+    is_address = not hub or hub.startswith(("https://", "http://"))
+    return (
+        "the same command goes on"
+        if is_address
+        else f"HF_ENDPOINT is {hub}: write https:// and a host, or unset it"
+    )
 
 
 def check_is_whole(folder: Path, name: str, needed: Sequence[str], flag: str = _FLAG) -> None:

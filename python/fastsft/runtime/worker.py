@@ -198,7 +198,7 @@ def package_folder(name: str) -> str:
     if spec is None or spec.origin is None:  # an editable installation may have only an import hook
         spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None or (_folder_of(spec.origin) == here and here not in named):
-        raise ValueError(f"the package {name} is not installed")
+        raise ValueError(f"the package {name} is not installed; pip install {name}")
     return _folder_of(spec.origin)
 
 

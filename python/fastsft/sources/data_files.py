@@ -73,7 +73,7 @@ def data_files(spec: str, fetch: bool = True) -> list[DataFile]:
 
 def _expand(item: str, fetch: bool) -> Iterator[DataFile]:
     if not item.strip():
-        raise ValueError("expected the name of a file, got none")
+        raise ValueError("expected names of files with a comma between two, got an empty one; leave it out")
     item = item if os.path.exists(item) else os.path.expanduser(item)
     path, weight = item, 1.0
     match = _WEIGHT.fullmatch(item)
@@ -103,6 +103,10 @@ def _hint_at(path: str) -> str:
     if "/datasets/" in path and "://" in path:
         name = path.partition("/datasets/")[2].split("/")
         return f"; a data set of the hub is {PREFIX}{'/'.join(name[:2]) if len(name) > 1 else 'owner/name'}"
+    if path in ("None", "null", "none"):
+        return "; leave the flag out"
+    if path.startswith("file://"):
+        return f"; write the path alone, {path.removeprefix('file://')}"
     if "://" in path:
         return "; download it, and name the file"
     if ":" in path and os.path.exists(path.rpartition(":")[0]):
@@ -149,11 +153,14 @@ def _saved_files(folder: str) -> list[str]:
     entries = state.get("_data_files")
     names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries or []]
     if not names or not all(isinstance(name, str) and os.path.basename(name) == name for name in names):
-        raise ValueError(f"{folder}/state.json: expected _data_files with file names, got something else")
+        raise ValueError(
+            f"{folder}/state.json: expected _data_files with file names, got something else; copy the folder "
+            "again, or name its files"
+        )
     files = [os.path.join(folder, str(name)) for name in names]
     for file in files:
         if not os.path.isfile(file):
-            raise ValueError(f"{file} is not a file, but {folder}/state.json names it")
+            raise ValueError(f"{file} is not a file, but {folder}/state.json names it; copy it, too")
     return files
 
 

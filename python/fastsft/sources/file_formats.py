@@ -171,6 +171,7 @@ class CsvLines:
             header = self._header(next(rows, []))
             columns = [(name, _reader_of(name)) for name in header]
             line, self._row_length = rows.line_num + 1, 0
+            first_line = line
             for row in rows:
                 if len(row) == len(header):
                     yield {name: read(cell) for (name, read), cell in zip(columns, row, strict=True) if name}
@@ -179,6 +180,11 @@ class CsvLines:
                     way = "put a cell with a comma, a quote or a line break into quotes"
                     raise ValueError(f"{self._name}: line {line}: {got}; {way}")
                 line, self._row_length = rows.line_num + 1, 0
+            if line == first_line:
+                raise ValueError(
+                    f"{self._name}: expected rows below the first line, which names the columns, got none; "
+                    "write a record a line, or name another file"
+                )
         except _LongRowError:
             raise ValueError(
                 f"{self._name}: line {line}: the row has more than {self._limit} characters, or a quote "
@@ -193,7 +199,9 @@ class CsvLines:
             )
             raise ValueError(f"{self._name}: line {line}: {what}") from None
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8") from None
+            is_wide = error.start == 0 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+            way = ", as iconv -f UTF-16 -t UTF-8 does" if is_wide else ""
+            raise ValueError(f"{self._name}: invalid UTF-8 ({error.reason}); save it as UTF-8{way}") from None
 
     def _line(self) -> str:
         """Return the next line of the file; "" at the end.
@@ -210,11 +218,19 @@ class CsvLines:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice or not any(names):
             got = f"{_some(twice)} twice" if twice else "none"
-            raise ValueError(f"{self._name}: expected a first line with the names of its columns, got {got}")
+            way = "give each a name of its own" if twice else "write it, as in prompt,completion"
+            raise ValueError(
+                f"{self._name}: expected a first line with the names of its columns, got {got}; {way}"
+            )
         return names
 
     def _delimiter(self, header: str) -> str:
         if ".tsv" in self._name.lower():
+            if "\t" not in header and "," in header:
+                raise ValueError(
+                    f"{self._name}: expected tabs between the columns, as the name says, got commas; "
+                    "name it .csv"
+                )
             return "\t"
         return next((character for character in ",\t;" if character in header), ",")
 

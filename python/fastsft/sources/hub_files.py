@@ -7,7 +7,6 @@ records the file names of each commit (`COMMIT.json`), and the commit of each re
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
 import os
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from fastsft.runtime.hub import hub_reason, is_refusal, is_unreachable, unreached
+from fastsft.runtime.hub import OF_DISK, hub_reason, is_refusal, is_unreachable, unreached
 from fastsft.runtime.launch import launch_or_alone
 from fastsft.runtime.messages import warn_once
 from fastsft.runtime.output_files import replace_file
@@ -179,9 +178,6 @@ def _reason(error: Exception, repository: HubRepository) -> str:
 _WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MOST_LIST_BYTES = 256 << 20
-# Errors of the cache's disk. A retry does not help against these errors.
-_OF_DISK = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT,
-            errno.ENAMETOOLONG, errno.ENOTDIR, errno.EFBIG)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -313,7 +309,7 @@ class HubRepository:
     def _fault(self, error: Exception) -> str:
         if is_refusal(error):
             return hub_reason(error, "data set")
-        if isinstance(error, OSError) and error.errno in _OF_DISK:
+        if isinstance(error, OSError) and error.errno in OF_DISK:
             return (
                 f"cannot be written to the cache {self._directory.parent}: {error.strerror}; HF_HOME names "
                 "another place"

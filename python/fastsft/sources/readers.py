@@ -246,9 +246,9 @@ def _parsed(file: DataFile, limit: int, data_format: str, *, may_be_object: bool
         else:
             records = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
     except RecursionError:
-        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep") from None
+        raise ValueError(f"{_name(file)}: not JSON that can be used: nested too deep; flatten it") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}") from None
+        raise ValueError(f"{_name(file)}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{_name(file)}: not JSON: {error}") from None
     if len(text) > limit:
@@ -298,8 +298,19 @@ def _is_converted(path: str, start: bytes) -> bool:
 
 
 def _is_csv(path: str, start: bytes) -> bool:
-    """True if the file has the name of a CSV file and does not begin like JSON, Parquet or Arrow."""
-    return is_csv_name(path) and start[:1] not in (b"[", b"{") and not is_table(start)
+    """True if the file has the name of a CSV file and does not begin like JSON, a table, or binary."""
+    return (
+        is_csv_name(path) and start[:1] not in (b"[", b"{") and not is_table(start) and not _is_binary(start)
+    )
+
+
+def _is_binary(start: bytes) -> bool:
+    """True if a file is neither text nor compressed. The native reader names its format, such as ZIP."""
+    if start.startswith((b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")) or _is_zstandard(start):
+        return False
+    return start.startswith((b"%PDF", b"\x89PNG", b"\xff\xd8\xff")) or any(
+        byte < 9 or 13 < byte < 32 for byte in start
+    )
 
 
 def _is_zstandard(start: bytes) -> bool:

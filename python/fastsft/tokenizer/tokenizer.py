@@ -77,6 +77,10 @@ class Tokenizer:
         damaged, or need unsupported features.
         """
         root = Path(directory)
+        if root.is_file():
+            raise ValueError(
+                f"{directory}: expected a directory, got a file; name its directory, {root.parent}"
+            )
         if not root.is_dir():
             raise ValueError(
                 f"{directory}: expected a directory with the files of a tokenizer, got none; a model of the "
@@ -133,6 +137,8 @@ class Tokenizer:
         special tokens in the text, such as "</s>", as plain text. ValueError if the text has a lone
         surrogate.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"encode: expected a text, got {text!r:.40}; encode_batch takes a list of texts")
         ids = self.native.encode(text.encode(), split_special_tokens)
         return self._surround(ids) if add_special_tokens else ids
 
@@ -140,6 +146,10 @@ class Tokenizer:
         self, texts: Iterable[str], add_special_tokens: bool = False, *, split_special_tokens: bool = False
     ) -> list[list[int]]:
         """Return each text's ids, computed by several threads. The arguments are as in `encode`."""
+        if isinstance(texts, str):
+            raise TypeError(
+                f"encode_batch: expected a list of texts, got the text {texts!r:.40}; encode takes it"
+            )
         rows = self.native.encode_batch([text.encode() for text in texts], split_special_tokens)
         return [self._surround(ids) for ids in rows] if add_special_tokens else rows
 
@@ -154,6 +164,10 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Return the text of `ids`, as transformers' `decode` does. ValueError for an unknown id."""
+        if isinstance(ids, str):
+            raise TypeError(
+                f"decode: expected ids of tokens, got the text {ids!r:.40}; encode makes ids of it"
+            )
         return self.native.decode([int(i) for i in ids], skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
@@ -207,7 +221,7 @@ class Tokenizer:
     def pad_token(self, token: str | None) -> None:
         token_id = -1 if token is None else self.native.find_token(token)
         if token is not None and token_id < 0:
-            raise ValueError(f'pad_token "{token}" is not in the vocabulary')
+            raise ValueError(f'pad_token "{token}" is not in the vocabulary; name one of its tokens')
         self._pad_token_id = token_id
 
     def save_pretrained(self, directory: str | Path) -> list[str]:

@@ -29,6 +29,11 @@ class EarlyStoppingCallback(TrainerCallback):
     def __init__(
         self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0
     ) -> None:
+        if not isinstance(early_stopping_patience, int):
+            raise TypeError(
+                "early_stopping_patience: expected a number of evaluations, such as 3, got "
+                f"{early_stopping_patience!r}"
+            )
         self.early_stopping_patience = early_stopping_patience
         self.early_stopping_threshold = early_stopping_threshold or 0.0
         self.early_stopping_patience_counter = 0

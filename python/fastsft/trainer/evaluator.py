@@ -145,7 +145,10 @@ class Evaluator:
             sets = given if isinstance(given, Mapping) else {}
             if dataset not in sets:
                 known = ", ".join(sets) or "none"
-                raise ValueError(f"evaluate: no evaluation data is called {dataset}; known names: {known}")
+                way = "give the rows themselves, or eval_dataset={name: rows} to the Trainer"
+                raise ValueError(
+                    f"evaluate: no evaluation data is called {dataset}; known names: {known}; {way}"
+                )
             rows = self.rows.get(dataset) if isinstance(self.rows, dict) else None
             # A script may have replaced the named data set after its rows were read.
             return rows if rows is not None and rows.source is sets[dataset] else self._rows_of(sets[dataset])

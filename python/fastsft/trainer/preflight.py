@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 from fastsft import _C
 from fastsft.arguments import TrainingArguments
@@ -21,9 +22,12 @@ def check_before_training(model: object, args: TrainingArguments, eval_dataset: 
     evaluations.
     """
     if not hasattr(model, "build"):
+        way = "give model, such as the path of its directory"
+        if hasattr(model, "module"):
+            way = "take a wrapper off (model.module of DataParallel)"
         raise ValueError(
             f"Trainer: expected model to be a directory, a Llama-family model of transformers or a "
-            f"fastsft.CausalLM, got {type(model).__name__}; take a wrapper off (model.module of DataParallel)"
+            f"fastsft.CausalLM, got {type(model).__name__}; {way}"
         )
     if eval_dataset is None and (args.eval_strategy != "no" or args.eval_on_start):
         wanted = "eval_on_start" if args.eval_on_start else f"eval_strategy {args.eval_strategy}"
@@ -55,8 +59,23 @@ def check_context_ranks(model: CausalLM, args: TrainingArguments) -> None:
     _C.check_context_ranks(json.dumps(model.engine_config()) if is_native else None, size)
 
 
+def check_data(**data_sets: object) -> None:
+    """Raise TypeError for data sets that are the name of a file. data_sets: by their arguments' names."""
+    for name, rows in data_sets.items():
+        if isinstance(rows, str | os.PathLike):
+            raise TypeError(
+                f"{name}: expected rows with input_ids and labels, got the name {str(rows)!r}; files are "
+                "read by fastsft.train.make_supervised_data_module, and by fastsft.launch(data_path=...)"
+            )
+
+
 def check_metrics(args: TrainingArguments, compute_metrics: object) -> None:
     """Raise ValueError for arguments with which transformers would change the input of compute_metrics."""
+    if compute_metrics is not None and not callable(compute_metrics):
+        raise TypeError(
+            f"compute_metrics: expected a function of an EvalPrediction, got {compute_metrics!r:.60}; write "
+            "one that returns a dictionary"
+        )
     defaults = {field.name: default_of(field) for field in dataclasses.fields(TrainingArguments)}
     for name in METRIC_FIELDS if compute_metrics is not None else ():
         if getattr(args, name) != defaults[name]:

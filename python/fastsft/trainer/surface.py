@@ -273,7 +273,7 @@ class TrainerSurface:
         a train_dataset.
         """
         if self.train_dataset is None:
-            raise ValueError("Trainer: training requires a train_dataset, got None")
+            raise ValueError("Trainer: training requires a train_dataset, got None; give one to Trainer")
         return self._reader.train_loader()
 
     def get_eval_dataloader(self, eval_dataset: object = None) -> DataLoader[Mapping[str, torch.Tensor]]:

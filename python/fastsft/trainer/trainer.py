@@ -38,7 +38,7 @@ from fastsft.trainer.events import DefaultFlow, Events
 from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.planner import Planner
 from fastsft.trainer.prediction import ComputeMetrics, Preprocess, check_outputs
-from fastsft.trainer.preflight import check_before_training, check_context_ranks, check_metrics
+from fastsft.trainer.preflight import check_before_training, check_context_ranks, check_data, check_metrics
 from fastsft.trainer.resume import checkpoint_to_resume, start
 from fastsft.trainer.rows import RowReader
 from fastsft.trainer.run import Run
@@ -103,6 +103,7 @@ class Trainer(TrainerSurface):
         self._meet(callbacks, train_dataset, eval_dataset, compute_metrics, preprocess_logits_for_metrics)
         only_stacks(data_collator)
         check_metrics(setup.args, compute_metrics)
+        check_data(train_dataset=train_dataset, eval_dataset=eval_dataset)
         setup.data_collator, setup.compute_metrics = data_collator, compute_metrics
         setup.preprocess_logits = preprocess_logits_for_metrics
         setup.train_dataset = train_dataset
@@ -222,7 +223,7 @@ class Trainer(TrainerSurface):
         """Check the arguments of `train`; plan again if data or `args` have changed. Collective."""
         setup, args = self._setup, self.args
         if setup.train_dataset is None:
-            raise ValueError("Trainer.train: expected a train_dataset, got None")
+            raise ValueError("Trainer.train: expected a train_dataset, got None; give one to Trainer")
         args._order_seed = setup.fixed.order_seed(torch.initial_seed())
         if self._guard is not None:
             self._guard.before_train(self._planner, self._events, trial, resume)

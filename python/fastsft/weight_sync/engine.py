@@ -65,6 +65,11 @@ def state_of(engine: Engine) -> EngineState:
     """Return the engine's state, which the first call makes."""
     state: EngineState | None = getattr(engine, _ATTRIBUTE, None)
     if state is None:
+        if not hasattr(engine, "module"):
+            raise TypeError(
+                f"engine: expected an object with the attribute module, got {engine!r:.60}; a Trainer is "
+                "given as FastsftEngine(trainer)"
+            )
         state = EngineState()
         setattr(engine, _ATTRIBUTE, state)
     return state
@@ -99,6 +104,10 @@ class FastsftEngine:
     _strategy = "fastsft"
 
     def __init__(self, trainer: Trainer, *, send_master: bool = False) -> None:
+        if not hasattr(trainer, "model"):
+            raise TypeError(
+                f"FastsftEngine: expected a fastsft.Trainer, got {trainer!r:.60}; make one of the model first"
+            )
         self.trainer, self.send_master = trainer, send_master
         self.checkpoint_manager = SimpleNamespace(processing_class=getattr(trainer, "tokenizer", None))
 

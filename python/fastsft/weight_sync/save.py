@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
@@ -258,8 +259,14 @@ def _check_coordinator(coordinator: object, rank: int) -> None:
 def _made(local_path: str) -> Path:
     if not str(local_path):
         raise ValueError("local_path: expected a directory, or None to save nothing; got an empty path")
+    if not isinstance(local_path, str | os.PathLike):
+        raise TypeError(f"local_path: expected the path of a directory, got {local_path!r}")
     directory = Path(local_path)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (NotADirectoryError, FileExistsError) as error:
+        way = "choose another, which is no file and below none"
+        raise type(error)(error.errno, f"local_path: {error.strerror}; {way}", str(directory)) from None
     return directory
 
 

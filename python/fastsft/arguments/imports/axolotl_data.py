@@ -89,7 +89,7 @@ def _paths(draft: Draft, entry: Mapping[str, Any]) -> list[str]:
     """Return the files of a data set. ValueError if it has none that can be read."""
     path, files = str(entry.get("path") or ""), entry.get("data_files")
     if not path:
-        raise ValueError("no path")
+        raise ValueError("no path; name the file or data set as path:")
     if (found := draft.found(path)) is not None:
         listed = files if isinstance(files, list) else [files] if files else []
         return [f"{found}/{file}" for file in listed] or [found]

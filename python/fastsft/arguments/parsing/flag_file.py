@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -224,15 +225,23 @@ def _value(key: str, given: object, action: Action, hint: object) -> object:
         and ("yes" if value else "no") in action.choices
     ):
         return "yes" if value else "no"
-    raise ValueError(f"{key}: expected {_type_names(accepted)}, got {_got(value)}")
+    raise ValueError(f"{key}: expected {_type_names(accepted)}, got {_got(key, value, accepted)}")
 
 
-def _got(value: object) -> str:
+def _got(key: str, value: object, accepted: set[Any]) -> str:
+    """Return text that says what the value is, and the way out."""
     if value is None:
         return "nothing; leave it out"
     if isinstance(value, bool):
-        return f"bool {value}; YAML reads yes and on as true"
-    return f"{_kind(value)} {value!r}{_NESTED if isinstance(value, dict) else ''}"
+        way = "quote the text" if str in accepted else "write a number"
+        return f"bool {value}; YAML reads yes and on as true: {way}, or leave it out"
+    got = f"{_kind(value)} {value!r}"
+    if isinstance(value, dict):
+        return f"{got}{_NESTED}"
+    if isinstance(value, list):
+        example = json.dumps(value[0]) if value and not isinstance(value[0], list | dict) else "VALUE"
+        return f"{got}; this flag has one value, as in {key}: {example}"
+    return f"{got}; write true or false" if bool in accepted else f"{got}; write a value of that kind"
 
 
 def _as_word(value: object, field: str) -> str | None:

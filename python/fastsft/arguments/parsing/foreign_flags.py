@@ -225,6 +225,14 @@ def foreign_names() -> dict[str, str]:
     return dict(_SAID)
 
 
+def place_names() -> set[str]:
+    """Return the names of flags for a model, data or output, here and in other trainers."""
+    flags = ("--model_name_or_path", "--data_path", "--output_dir")
+    return {flag.removeprefix("--") for flag in flags} | {
+        name for flag in flags for name in _WRITE[flag].split()
+    }
+
+
 def about_value(name: str, value: object) -> str | None:
     """Return a hint for another trainer's flag with a value; None if the value does not change the hint.
 

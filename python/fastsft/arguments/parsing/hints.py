@@ -5,6 +5,7 @@ The messages about wrong values of known flags are in wrong_values.py.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -18,6 +19,11 @@ from fastsft.arguments.parsing.foreign_flags import (
 from fastsft.arguments.parsing.wrong_values import of_argparse
 from fastsft.runtime.near_names import nearest
 
+# flags of one letter in other programs
+_OF_LETTERS = {
+    "m": "model_name_or_path", "d": "data_path", "o": "output_dir", "c": "config", "e": "num_train_epochs",
+    "b": "per_device_train_batch_size", "s": "seed", "v": "version",
+}  # fmt: skip
 _LETTERS_PER_SLIP = 5  # one typing error is allowed per five letters: none in --lr, two in --learnig_rate
 _MOST_SLIPS = 3
 _DASHES = "-\u2013\u2014\u2212"  # the hyphen, and what word processors make of it
@@ -98,6 +104,8 @@ def _hint(flag: str, names: Sequence[str], known: Iterable[str], of_training: Co
         return f"write --{name}, with two hyphens"
     if re.fullmatch(r"[A-Z]+(_[A-Z0-9]+)+", name):
         return f"a variable of the environment: leave it out, and export {name}=... before the command"
+    if (full := _OF_LETTERS.get(name)) in names and not flag.startswith("--"):
+        return f"write --{full}"
     if of_training and (own := OF_COMMANDS.get(name)) in names:
         return f"write --{own}"
     foreign = about_foreign(name)
@@ -114,7 +122,7 @@ def _hint(flag: str, names: Sequence[str], known: Iterable[str], of_training: Co
 
 
 def _nearest_of_few(name: str, names: Sequence[str]) -> str | None:
-    longer = [known for known in names if known.startswith(f"{name}_")]
+    longer = [known for known in names if known.startswith(f"{name}_") or name.startswith(f"{known}_")]
     return longer[0] if len(longer) == 1 else nearest(name, names)
 
 
@@ -127,14 +135,15 @@ def about_lora(flags: Sequence[str]) -> str:
     )
 
 
-def clearer(message: str) -> str:
+def clearer(message: str, words: Sequence[str] = (), options: Collection[str] = ()) -> str:
     """Improve argparse's message about an ambiguous flag or a wrong value; return other messages unchanged.
 
-    The new message names each match once, or is the hint for another trainer's flag.
+    The new message names each match once, or is the hint for another trainer's flag. words: the command line.
+    options: the known flags.
     """
     match = _AMBIGUOUS.search(message)
     if match is None:
-        return of_argparse(message)
+        return of_argparse(message, words, options)
     flag, matches = match[1], match[2].split(", ")
     if is_of_lora(_name(flag)):
         return about_lora([flag])
@@ -155,11 +164,20 @@ def _way_of_stray(word: str, options: Iterable[str], *, in_training: bool) -> st
         return f"write --{name} {value}"
     if not word.strip(_DASHES):
         return "flags begin with two hyphens, and no space follows them"
+    if in_training and word.endswith(".py"):
+        return "a script is started by torchrun or python, without fastsft train: leave it out"
+    if in_training and os.path.isdir(word):
+        return f"a model is given as --model_name_or_path {word}"
     if not in_training:
         return "no such argument is taken: leave it out, or put a value with spaces into quotes"
     if word.endswith((".yaml", ".yml")):
         return f"a file of flags is given as --config {word}"
-    if word.endswith((".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
+    if word.endswith(".json"):
+        return (
+            f"several files of data are one value: --data_path a.json,b.json; a file of flags is given as "
+            f"--config {word}"
+        )
+    if word.endswith((".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
         return "several files of data are one value: --data_path a.json,b.json, or a pattern in quotes"
     return "a value with spaces needs quotes"
 

@@ -56,6 +56,7 @@ class DataclassParser(ArgumentParser):
                 "-h", "--help", action=HelpAction, help="flags by subject; all of them: --help all"
             )
         self.given: dict[str, str] = {}
+        self._words: list[str] = []
         kinds = dataclass_types or []
         self.dataclass_types: list[type] = [kinds] if isinstance(kinds, type) else list(kinds)
         for kind in self.dataclass_types:
@@ -121,7 +122,8 @@ class DataclassParser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error without argparse's hundreds of usage lines, and exit with status 2."""
-        self.exit(2, f"{self.prog}: error: {clearer(message)}; {self.prog} --help all lists all flags\n")
+        said = clearer(message, self._words, self._option_string_actions)
+        self.exit(2, f"{self.prog}: error: {said}; {self.prog} --help all lists all flags\n")
 
     def parse_values(
         self,
@@ -145,7 +147,8 @@ class DataclassParser(ArgumentParser):
             configs, argv = named_files(argv, f"--{_CONFIG}", allow_abbrev=False)
             if configs:
                 self._read_config(str(configs[-1]))
-        namespace, remaining = self.parse_known_args([self._in_full(word) for word in argv])
+        self._words = [self._in_full(word) for word in argv]
+        namespace, remaining = self.parse_known_args(self._words)
         if self._reads_config:
             delattr(namespace, _CONFIG)
         self.given |= dict.fromkeys(fields_on_line(namespace), COMMAND_LINE)

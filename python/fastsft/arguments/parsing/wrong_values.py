@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import pairwise
 
 from fastsft.runtime.near_names import nearest_text
 
 _OF_FLAG = re.compile(r"argument (-[^:/]+)(?:/[^:]+)?: (.*)", re.S)
+_WITHOUT_VALUE = re.compile(r"argument (-[^:]+): expected (?:one|at least one) argument")
+_EXCLUDED = re.compile(r"not allowed with argument (-[^/]+)")
 _WRONG_NUMBER = re.compile(r"invalid (int|float) value: (['\"])(.*)\2$", re.S)
 _WRONG_CHOICE = re.compile(r"invalid choice: (['\"]?)(.*?)\1 \(choose from (.*)\)$", re.S)
 _OTHER_MINUS = str.maketrans("\u2013\u2014\u2212", "---")
@@ -25,14 +28,27 @@ def dtype_name(word: str) -> str:
     return DTYPES.get(word.lower(), word)
 
 
-def of_argparse(message: str) -> str:
+def of_argparse(message: str, words: Sequence[str] = (), options: Collection[str] = ()) -> str:
     """Return argparse's message about a flag's value, with the expected value and the nearest possible value.
 
-    Messages about other mistakes are returned unchanged.
+    Messages about other mistakes are returned unchanged. words: the command line. options: the known flags.
     """
+    if (minus := _with_minus(message, words, options)) is not None:
+        return minus
     if (found := _OF_FLAG.match(message)) is not None:
         return f"{found[1]}: {_of_value(found[2])}"
     return _of_value(message)
+
+
+def _with_minus(message: str, words: Sequence[str], options: Collection[str]) -> str | None:
+    """Return the message about a value that argparse takes for a flag, such as -5GiB; None for others."""
+    found = _WITHOUT_VALUE.match(message)
+    flags = found[1].split("/") if found else []
+    for flag, value in pairwise(words):
+        if flag in flags and value.startswith("-") and value.partition("=")[0] not in options:
+            way = f"write {flag}={value} for a value that begins with a hyphen"
+            return f"{flag}: expected a value, got {value!r}, which has the form of a flag; {way}"
+    return None
 
 
 def _of_value(text: str) -> str:
@@ -41,6 +57,8 @@ def _of_value(text: str) -> str:
     if (found := _WRONG_CHOICE.search(text)) is not None:
         choices = [choice.strip().strip("'\"") for choice in found[3].split(",")]
         return text[: found.start()] + wrong_choice(found[2], choices)
+    if (other := _EXCLUDED.match(text)) is not None:
+        return f"expected this flag or {other[1]}, got both; leave one of the two out"
     text = text.replace("expected at least one argument", "expected at least one value, got none")
     return text.replace("expected one argument", "expected a value, got none")
 
@@ -55,9 +73,11 @@ def wrong_choice(word: object, choices: Iterable[object]) -> str:
 def wrong_number(word: str, kind: Callable[[str], float]) -> str:
     """Return the message that `word` is no number. kind: int for whole numbers alone, else float."""
     expected = "a whole number" if kind is int else "a number, such as 0.1 or 1e-5"
-    if word == "=":
-        return f"expected {expected}, got '='; leave out the spaces around it"
+    if word in ("", "="):
+        return f"expected {expected}, got {word!r}; leave out spaces around the ="
     way = _meant(word, kind)
+    if word.strip().lower() in ("none", "null"):
+        return f"expected {expected}, got {word!r}; leave it out"
     return f"expected {expected}, got {word!r}" + (f"; write {way}" if way else "")
 
 

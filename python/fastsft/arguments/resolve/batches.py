@@ -64,7 +64,7 @@ def _resolve_loader(args: ArgumentFields) -> None:
     if args.dataloader_num_workers == 0 and args.dataloader_prefetch_factor is not None:
         raise ValueError(
             "--dataloader_prefetch_factor can only be set when data is loaded in a different process, i.e. "
-            "when --dataloader_num_workers > 0"
+            "when --dataloader_num_workers > 0; leave it out"
         )
     if args.use_cpu or args.no_cuda:
         args.dataloader_pin_memory = False

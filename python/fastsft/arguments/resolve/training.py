@@ -20,6 +20,11 @@ def resolve_run(args: ArgumentFields) -> None:
     For resume_from_checkpoint, the text "true" becomes True (the newest checkpoint); the text "false" becomes
     None, and sets no_resume.
     """
+    if args.output_dir is not None and not args.output_dir.strip():
+        raise ValueError(
+            "--output_dir: expected a directory, got an empty text (an empty variable of the shell?); leave "
+            "it out for trainer_output"
+        )
     args.output_dir = os.path.expanduser(args.output_dir or "trainer_output")
     for name in ("output_dir", "resume_from_checkpoint"):
         if isinstance(path := getattr(args, name), str):
