@@ -1,6 +1,6 @@
 """Keys of axolotl whose meaning depends on other keys.
 
-The expected values are read off the sources of axolotl 0.19, and off 0.5 for `type: sharegpt`.
+The expected values are read off the sources of axolotl 0.19, and off 0.4.0 for `type: sharegpt`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import yaml
 from fastsft.arguments.imports.draft import Draft, Fate
 from fastsft.arguments.imports.source import read_source
 
+HELPFUL = "You are a helpful assistant."
+BREAKS = "the line breaks around a reply's text were learned there"
 SHARES = {"path": "chats.jsonl", "ds_type": "json", "type": "sharegpt"}
 
 
@@ -78,9 +80,20 @@ def test_weights_of_micro_batches_are_named(keys: dict[str, Any], named: str, tm
     ("keys", "template", "part"),
     [
         ({}, "vicuna_v1.1", ""),
-        ({"chat_template": "chatml"}, "chatml", ""),
-        ({"datasets": [{**SHARES, "conversation": "zephyr"}]}, "zephyr", ""),
-        ({"datasets": [{**SHARES, "conversation": "llama-3"}], "chat_template": "chatml"}, "llama-3", ""),
+        ({"datasets": [{**SHARES, "conversation": "llama-2"}]}, "llama-2", ""),
+        ({"chat_template": "chatml"}, "chatml", f"add it: {HELPFUL}; {BREAKS}"),
+        ({"chat_template": "llama3"}, "llama-3", f"add it: {HELPFUL}; {BREAKS}"),
+        (
+            {"chat_template": "llama3", "default_system_message": "Be brief."},
+            "llama-3",
+            f"add it: Be brief.; {BREAKS}",
+        ),
+        ({"datasets": [{**SHARES, "conversation": "zephyr"}]}, "zephyr", BREAKS),
+        (
+            {"datasets": [{**SHARES, "conversation": "llama-3"}], "chat_template": "chatml"},
+            "llama-3",
+            BREAKS,
+        ),
         (
             {"datasets": [{**SHARES, "conversation": "orion"}]},
             "model",

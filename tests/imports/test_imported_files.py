@@ -112,7 +112,7 @@ AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
         f"{OFTEN} save_strategy logging_steps",
     ),
     "full_zero2": (
-        "sample_packing",
+        "datasets sample_packing",
         f"val_set_size sequence_len wandb_project optimizer bf16 evals_per_epoch deepspeed {MEANS}",
         {"template": "llama-3", "fsdp": "shard_grad_op auto_wrap", "optim": "adamw_8bit",
          "run_name": "mine-1", "learning_rate": 1e-5, "report_to": "wandb", "eval_steps": 0.2},
