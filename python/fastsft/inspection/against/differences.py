@@ -136,6 +136,11 @@ class Place:
         """Return for each message whose whole text is found the token with which it begins."""
         return {number: bisect_right(self.begins, at) - 1 for at, number, whole in self._anchors if whole}
 
+    def messages_in(self, span: tuple[int, int]) -> list[int]:
+        """Return the numbers of the messages whose text begins in a span."""
+        begin, end = self.begins[span[0]], self.begins[span[1]]
+        return [number for place, number, _ in self._anchors if begin <= place < end]
+
     def message_at(self, span: tuple[int, int]) -> int:
         """Return the message number at a span's beginning; -1 in front of the first one."""
         begin = self.begins[span[0]]
@@ -235,10 +240,15 @@ class Classifier:
             return Kind.REPLY if self._is_reply(span) else Kind.PROMPT_LEARNED
         ends = span[1] == len(learned) or not learned[span[1]]
         starts = span[0] == 0 or not learned[span[0] - 1]
-        if starts and ends:
+        if ends and (starts or self._begins_reply(span)):
             return Kind.REPLY
         kind = Kind.LEAD if starts else Kind.OTHER
         return Kind.END_MARK if ends else self._tool_or(kind, self._places[0], span)
+
+    def _begins_reply(self, span: tuple[int, int]) -> bool:
+        """True if a reply's text, whatever thoughts are before it, begins in these tokens of our row."""
+        numbers = self._places[0].messages_in(span)
+        return any(self._messages[number]["role"] == "assistant" for number in numbers)
 
     def _is_reply(self, span: tuple[int, int]) -> bool:
         number = self._places[0].message_at((span[1] - 1, span[1]))
@@ -250,7 +260,7 @@ class Classifier:
         row = self._ours if cell.is_theirs_learned is None else self._theirs
         if not text.strip():
             return Kind.END_MARK if learned and self._is_end(row, span) else Kind.WHITE_SPACE
-        if place.message_at(span) < 0 and _OPENING.sub("", text):
+        if place.message_at(span) < 0 and (self._has_tools or _OPENING.sub("", text)):
             return Kind.TOOL_TEXT if self._has_tools else Kind.DEFAULT_SYSTEM
         if self._is_end(row, span) and span[1] - span[0] <= 2:
             return Kind.END_MARK
