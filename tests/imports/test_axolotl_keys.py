@@ -14,7 +14,6 @@ import yaml
 from fastsft.arguments.imports.draft import Draft, Fate
 from fastsft.arguments.imports.source import read_source
 
-HELPFUL = "You are a helpful assistant."
 BREAKS = "the line breaks around a reply's text were learned there"
 SHARES = {"path": "chats.jsonl", "ds_type": "json", "type": "sharegpt"}
 
@@ -81,13 +80,8 @@ def test_weights_of_micro_batches_are_named(keys: dict[str, Any], named: str, tm
     [
         ({}, "vicuna_v1.1", ""),
         ({"datasets": [{**SHARES, "conversation": "llama-2"}]}, "llama-2", ""),
-        ({"chat_template": "chatml"}, "chatml", f"add it: {HELPFUL}; {BREAKS}"),
-        ({"chat_template": "llama3"}, "llama-3", f"add it: {HELPFUL}; {BREAKS}"),
-        (
-            {"chat_template": "llama3", "default_system_message": "Be brief."},
-            "llama-3",
-            f"add it: Be brief.; {BREAKS}",
-        ),
+        ({"chat_template": "chatml"}, "chatml", BREAKS),
+        ({"chat_template": "llama3"}, "llama-3", BREAKS),
         ({"datasets": [{**SHARES, "conversation": "zephyr"}]}, "zephyr", BREAKS),
         (
             {"datasets": [{**SHARES, "conversation": "llama-3"}], "chat_template": "chatml"},
@@ -113,6 +107,25 @@ def test_fastchats_template_by_its_name(
     assert (draft.values["mask_policy"], draft.values["template"]) == ("spans", template)
     found, text = fate(draft, "datasets")
     assert found is (Fate.LOST if part else Fate.CARRIED) and part in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "system"),
+    [
+        ({}, None),
+        ({"chat_template": "llama3"}, "You are a helpful assistant."),
+        ({"chat_template": "chatml", "default_system_message": "Be brief."}, "Be brief."),
+        (
+            {"datasets": [{**SHARES, "conversation": "chatml"}], "default_system_message": "Be brief."},
+            "You are a helpful assistant.",
+        ),
+        ({"datasets": [{**SHARES, "conversation": "llama-3"}]}, None),
+    ],
+)
+def test_the_system_text_of_the_old_conversations(
+    keys: dict[str, Any], system: str | None, tmp_path: Path
+) -> None:
+    assert imported(tmp_path, **{"datasets": [SHARES], **keys}).values.get("default_system") == system
 
 
 def test_fields_that_the_type_names(tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ LLAMAFACTORY: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"fsdp": "shard_grad_op auto_wrap", "eval_data_path": "data/facts.json", "adam_beta2": 0.95}, "",
     ),
     "more_methods": (
-        "use_dora loraplus_lr_ratio default_system optim rope_scaling", "",
-        {"learn": "last", "lora_modules_to_save": ["embed_tokens", "lm_head"], "lora_rslora": True,
+        "use_dora loraplus_lr_ratio optim rope_scaling", "",
+        {"learn": "last", "default_system": "Be kind.",
+         "lora_modules_to_save": ["embed_tokens", "lm_head"], "lora_rslora": True,
          "neftune_noise_alpha": 5, "optim": "adamw_torch", "lora_alpha": 32, "model_max_length": 2048},
         "lora_alpha lora_dropout model_max_length",
     ),

@@ -85,7 +85,7 @@ CASES: dict[tuple[str, str], tuple[str, str, set[str]]] = {
     ("llamafactory", "mlflow"): (LLAMA_3, "data/chats.jsonl", set()),
     ("llamafactory", "half"): ("qwen2.5", "data/cards.json", {"end mark"}),
     ("llamafactory", "evaluated"): ("qwen3", "data/chats.jsonl", {"end mark"}),
-    ("llamafactory", "more_methods"): (LLAMA_3, "data/chats.jsonl", {"default system text"}),
+    ("llamafactory", "more_methods"): (LLAMA_3, "data/chats.jsonl", set()),
     ("llamafactory", "tagged"): ("gemma-2", "data/calls.json", {"end mark"}),
     ("axolotl", "modules"): ("qwen2.5", "chats.jsonl", set()),
     ("axolotl", "short"): (LLAMA_3, "corpus.jsonl", set()),

@@ -30,7 +30,6 @@ _FASTCHAT = (
 )  # fmt: skip
 # axolotl's own next to them, and the template here
 _OLD_OWN = {"chatml": "chatml", "llama3": "llama-3"}
-_OLD_SYSTEM = "records without a system text had this one there, add it: "
 _OLD_BREAKS = "the line breaks around a reply's text were learned there, here they are context"
 _BREAKING = ("chatml", "gemma", "llama-3", "zephyr")
 _MARKS = ("train", "training", "trainable", "weight", "train_on_turn", "loss")
@@ -203,13 +202,12 @@ def _of_conversation(draft: Draft, name: str) -> list[str]:
         known = ", ".join([*_FASTCHAT, *_OLD_OWN])
         return [f"conversation: {name} is none of {known}; template: model is written"]
     draft.values |= written(template)
-    problems = []
     if name in _OLD_OWN:
-        text = draft.get("default_system_message") if name == draft.get("chat_template") else None
-        problems.append(f"{_OLD_SYSTEM}{text or 'You are a helpful assistant.'}")
-    if template in _BREAKING:
-        problems.append(_OLD_BREAKS)
-    return problems
+        if name == draft.get("chat_template") and draft.is_on("default_system_message"):
+            draft.carry("default_system_message", {"default_system": draft.get("default_system_message")})
+        else:
+            draft.default("default_system", "You are a helpful assistant.", f"of the conversation {name}")
+    return [_OLD_BREAKS] if template in _BREAKING else []
 
 
 def _kind(entry: Mapping[str, Any]) -> str:
