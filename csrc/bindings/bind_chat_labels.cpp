@@ -100,55 +100,59 @@ Explanation explain_record(const std::string& record, const Labeller& labeller, 
 
 void bind_options(py::module_& module) {
   py::class_<LabelOptions>(module, "LabelOptions")
-      .def(py::init([](const std::string& mask_policy, const std::string& chat_template,
-                       int64_t max_length, int32_t pad_id, int num_threads,
-                       const std::string& train_turns,
-                       const std::map<std::string, std::string>& role_map, bool role_aliases,
-                       const std::string& on_bad_sample, const std::string& overlong,
-                       const std::string& digest, const std::string& stop_token,
-                       const std::vector<std::string>& template_fields,
-                       const std::string& template_date, const std::string& call_stop_token,
-                       const std::string& boundary_tokens, const std::string& learn,
-                       bool learn_tool_calls, const std::string& learn_thoughts) {
-             const bool is_models = chat_template == kModelTemplate;
-             return LabelOptions{.mask_policy = parse_mask_policy(mask_policy),
-                                 .chat_template = is_models
-                                                      ? chat_template
-                                                      : canonical_template_name(chat_template),
-                                 .chat_template_digest = digest,
-                                 .stop_token = stop_token,
-                                 .call_stop_token = call_stop_token,
-                                 .template_date = template_date,
-                                 .template_fields = template_fields,
-                                 .max_length = max_length,
-                                 .pad_id = pad_id,
-                                 .num_threads = num_threads,
-                                 .train_turns = parse_train_turns(train_turns),
-                                 .learn = parse_learn(learn),
-                                 .learn_tool_calls = learn_tool_calls,
-                                 .learn_thoughts = parse_learn_thoughts(learn_thoughts),
-                                 .role_map = role_map,
-                                 .role_aliases = role_aliases,
-                                 .on_bad_sample = parse_on_bad_sample(on_bad_sample),
-                                 .overlong = parse_overlong(overlong),
-                                 .boundary_tokens = parse_boundary_tokens(boundary_tokens)};
-           }),
-           py::kw_only(), py::arg("mask_policy") = "fastchat",
-           py::arg("chat_template") = "vicuna_v1.1", py::arg("max_length"), py::arg("pad_id") = -1,
-           py::arg("num_threads") = 0, py::arg("train_turns") = "all",
-           py::arg("role_map") = std::map<std::string, std::string>(),
-           py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
-           py::arg("overlong") = "truncate", py::arg("chat_template_digest") = "",
-           py::arg("stop_token") = "", py::arg("template_fields") = std::vector<std::string>(),
-           py::arg("template_date") = "", py::arg("call_stop_token") = "",
-           py::arg("boundary_tokens") = "merge", py::arg("learn") = "all",
-           py::arg("learn_tool_calls") = true, py::arg("learn_thoughts") = "all")
+      .def(
+          py::init(
+              [](const std::string& mask_policy, const std::string& chat_template,
+                 int64_t max_length, int32_t pad_id, int num_threads,
+                 const std::string& train_turns, const std::map<std::string, std::string>& role_map,
+                 bool role_aliases, const std::string& on_bad_sample, const std::string& overlong,
+                 const std::string& digest, const std::string& stop_token,
+                 const std::vector<std::string>& template_fields, const std::string& template_date,
+                 const std::string& call_stop_token, const std::string& boundary_tokens,
+                 const std::string& learn, bool learn_tool_calls, const std::string& learn_thoughts,
+                 const std::string& default_system) {
+                const bool is_models = chat_template == kModelTemplate;
+                return LabelOptions{.mask_policy = parse_mask_policy(mask_policy),
+                                    .chat_template = is_models
+                                                         ? chat_template
+                                                         : canonical_template_name(chat_template),
+                                    .chat_template_digest = digest,
+                                    .stop_token = stop_token,
+                                    .call_stop_token = call_stop_token,
+                                    .template_date = template_date,
+                                    .template_fields = template_fields,
+                                    .max_length = max_length,
+                                    .pad_id = pad_id,
+                                    .num_threads = num_threads,
+                                    .train_turns = parse_train_turns(train_turns),
+                                    .learn = parse_learn(learn),
+                                    .learn_tool_calls = learn_tool_calls,
+                                    .learn_thoughts = parse_learn_thoughts(learn_thoughts),
+                                    .default_system = default_system,
+                                    .role_map = role_map,
+                                    .role_aliases = role_aliases,
+                                    .on_bad_sample = parse_on_bad_sample(on_bad_sample),
+                                    .overlong = parse_overlong(overlong),
+                                    .boundary_tokens = parse_boundary_tokens(boundary_tokens)};
+              }),
+          py::kw_only(), py::arg("mask_policy") = "fastchat",
+          py::arg("chat_template") = "vicuna_v1.1", py::arg("max_length"), py::arg("pad_id") = -1,
+          py::arg("num_threads") = 0, py::arg("train_turns") = "all",
+          py::arg("role_map") = std::map<std::string, std::string>(),
+          py::arg("role_aliases") = false, py::arg("on_bad_sample") = "error",
+          py::arg("overlong") = "truncate", py::arg("chat_template_digest") = "",
+          py::arg("stop_token") = "", py::arg("template_fields") = std::vector<std::string>(),
+          py::arg("template_date") = "", py::arg("call_stop_token") = "",
+          py::arg("boundary_tokens") = "merge", py::arg("learn") = "all",
+          py::arg("learn_tool_calls") = true, py::arg("learn_thoughts") = "all",
+          py::arg("default_system") = "")
       .def_property_readonly("mask_policy",
                              [](const LabelOptions& self) { return name_of(self.mask_policy); })
       .def_property_readonly("train_turns",
                              [](const LabelOptions& self) { return name_of(self.train_turns); })
       .def_property_readonly("learn", [](const LabelOptions& self) { return name_of(self.learn); })
       .def_readonly("learn_tool_calls", &LabelOptions::learn_tool_calls)
+      .def_readonly("default_system", &LabelOptions::default_system)
       .def_property_readonly("learn_thoughts",
                              [](const LabelOptions& self) { return name_of(self.learn_thoughts); })
       .def_property_readonly("boundary_tokens",

@@ -44,6 +44,7 @@ DialogueBuilder::DialogueBuilder(const LabelOptions& options, Place place)
       train_turns_(options.train_turns),
       learn_(options.learn),
       learns_calls_(options.learn_tool_calls),
+      default_system_(options.default_system),
       repairs_(options.on_bad_sample == OnBadSample::kRepair),
       place_(place),
       fields_(options.template_fields) {}
@@ -267,6 +268,7 @@ bool DialogueBuilder::read(Work& work) const {
   }
   for (size_t i = 0; i < conversation.messages.size() && accept_message(work, i); ++i) {
   }
+  if (!dialogue.system && !default_system_.empty()) dialogue.system = default_system_;
   if (dialogue.messages.empty() && work.skipped_first && findings.size() == 1) {
     findings.front() = {Issue::kAssistantOnly, Outcome::kExcluded, -1, "no user message"};
     return false;

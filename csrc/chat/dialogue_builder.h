@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "chat/conversation.h"
@@ -28,7 +29,8 @@ class DialogueBuilder {
 
   DialogueBuilder(const LabelOptions& options, Place place);
 
-  // Builds `dialogue` and reports issues in `findings`. `conversation` must outlive `dialogue`.
+  // Builds `dialogue` and reports issues in `findings`. `conversation` and this object must outlive
+  // `dialogue`.
   void build(const Conversation& conversation, Dialogue& dialogue,
              std::vector<RecordIssue>& findings) const;
 
@@ -75,6 +77,7 @@ class DialogueBuilder {
   TrainTurns train_turns_;
   Learn learn_;
   bool learns_calls_;
+  std::string default_system_;
   bool repairs_;
   Place place_;
   TemplateFields fields_;

@@ -136,6 +136,7 @@ void LabelOptions::check() const {
   require(learn_tool_calls, "--learn_tool_calls False needs --mask_policy spans");
   require(learn_thoughts == LearnThoughts::kAll, "--learn_thoughts ", name_of(learn_thoughts),
           " needs --mask_policy spans");
+  require(default_system.empty(), "--default_system needs --mask_policy spans");
 }
 
 std::string LabelOptions::fingerprint() const {
@@ -149,6 +150,9 @@ std::string LabelOptions::fingerprint() const {
   if (boundary_tokens == BoundaryTokens::kSplit) text += " boundary split";
   text += concat(" learn ", name_of(learn), " calls ", learn_tool_calls, " thoughts ",
                  name_of(learn_thoughts));
+  if (!default_system.empty()) {
+    text += concat(" system ", default_system.size(), ":", default_system);
+  }
   for (const std::string& field : template_fields) text += concat(" writes ", field);
   for (const auto& [name, role] : role_map) {
     text += concat(" role ", name.size(), ":", name, "=", role);

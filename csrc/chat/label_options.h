@@ -44,6 +44,7 @@ struct LabelOptions {
   Learn learn = Learn::kAll;
   bool learn_tool_calls = true;  // false: replies that call tools are not learned
   LearnThoughts learn_thoughts = LearnThoughts::kAll;
+  std::string default_system{};  // system text of records without one; "": the template's default
   std::map<std::string, std::string> role_map;  // from a name in the data to a role
   bool role_aliases = false;                    // always true for the spans policy
   OnBadSample on_bad_sample = OnBadSample::kError;

@@ -22,8 +22,7 @@ uint32_t add_list(const std::vector<Value>& values, uint32_t sum) {
 
 }  // namespace
 
-TokenDataset::TokenDataset()
-    : token_offsets_{0}, span_offsets_{0}, arrays_{ids_, spans_, token_offsets_, span_offsets_} {}
+TokenDataset::TokenDataset() { append_offsets(); }
 
 TokenDataset::TokenDataset(std::shared_ptr<const MappedFile> file, const TokenArrays& arrays,
                            int32_t max_id, uint32_t checksum)
@@ -45,11 +44,15 @@ void TokenDataset::append(std::span<const int32_t> ids, std::span<const TokenSpa
   FASTSFT_ASSERT(!is_mapped(), "rows are appended to a mapped data set");
   check_learned(learned, static_cast<int64_t>(ids.size()));
   for (const int32_t id : ids) max_id_ = std::max(max_id_, id);
-  ids_.insert(ids_.end(), ids.begin(), ids.end());
-  spans_.insert(spans_.end(), learned.begin(), learned.end());
+  ids_.append(ids);
+  spans_.append(learned);
+  append_offsets();
+}
+
+void TokenDataset::append_offsets() {
   token_offsets_.push_back(static_cast<int64_t>(ids_.size()));
   span_offsets_.push_back(static_cast<int64_t>(spans_.size()));
-  arrays_ = {ids_, spans_, token_offsets_, span_offsets_};
+  arrays_ = {ids_.values(), spans_.values(), token_offsets_.values(), span_offsets_.values()};
 }
 
 void TokenDataset::append(std::span<const int32_t> ids, std::span<const TokenSpan> learned,

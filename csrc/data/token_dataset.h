@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "chat/example.h"
+#include "core/growing_array.h"
 #include "storage/mapped_file.h"
 
 namespace fastsft {
@@ -88,17 +89,19 @@ class TokenDataset {
 
  private:
   void check_row(int64_t row) const;
+  // Ends a row at the arrays' ends, and views the arrays where they are now.
+  void append_offsets();
 
   int32_t max_id_ = -1;
   int32_t masked_id_ = -1;
   uint32_t mapped_checksum_ = 0;
-  std::vector<int32_t> ids_;
-  std::vector<TokenSpan> spans_;
-  std::vector<int64_t> token_offsets_;
-  std::vector<int64_t> span_offsets_;
+  GrowingArray<int32_t> ids_;
+  GrowingArray<TokenSpan> spans_;
+  GrowingArray<int64_t> token_offsets_;
+  GrowingArray<int64_t> span_offsets_;
   std::map<int64_t, GeneralRow> general_;  // properties for the rows that are not plain
   std::shared_ptr<const MappedFile> file_;
-  TokenArrays arrays_;  // views into the vectors above or into the file
+  TokenArrays arrays_;  // views into the arrays above or into the file
 };
 
 // A row unsuitable for a model that computes positions itself, as 0, 1, 2, ... from the row's first

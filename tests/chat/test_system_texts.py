@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from data_formats import labelled, write_records
-from fastsft.data.chat.labelling import LabelSettings, make_labeller
+from fastsft.data.chat.labelling import (
+    LabelSettings,
+    describe,
+    describe_labels,
+    label_identity,
+    make_labeller,
+)
 from fastsft.tokenizer import Tokenizer
 from published_models import write_tokenizer
+from published_templates import write_model
 
 REFUSE = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
@@ -99,3 +106,78 @@ def test_other_reasons_stand_alone(tmp_path: Path) -> None:
     ]
     seen = report(model, tmp_path, *records)
     assert str(seen.entries["template_refuses"].reason).endswith("refuses the conversation: no cats")
+
+
+RECORDS: list[dict[str, Any]] = [
+    {"messages": TURN},
+    {"messages": [SYSTEM, *TURN]},
+    {"messages": [{"role": "system", "content": ""}, *TURN]},
+    {"messages": TURN, "system": "Be brave."},
+    {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}] * 2},
+    {"instruction": "Hi", "output": "Ho"},
+]
+HOUSE = "You are of the house.\nBe <s> short."
+
+
+def with_system(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the system text that a person would write into it."""
+    first = record.get("messages", [{}])[0]
+    has_own = record.get("system") or (first.get("role") == "system" and first["content"])
+    return record if has_own else {**record, "system": HOUSE}
+
+
+def rows_of(model: Path, folder: Path, records: list[dict[str, Any]], **settings: Any) -> Any:
+    found = []
+    for record in records:
+        tokenizer = Tokenizer.from_pretrained(model, model_max_length=512)
+        chosen = LabelSettings(mask_policy="spans", **settings)
+        using = make_labeller(tokenizer.native, 512, 0, chosen, tokenizer=tokenizer, self_test=True)
+        seen = labelled(write_records(folder / "d.json", [record]), using)
+        found += [(seen.dataset.ids(i).tolist(), seen.dataset.learned(i)) for i in range(len(seen.dataset))]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "template"),
+    [("qwen2.5", None), ("qwen3", None), ("llama-3.1", None), ("mistral-small-3.2", None),
+     ("qwen2.5", "chatml"), ("mistral-nemo", "vicuna_v1.1"), ("mistral-nemo", "llama-2")],
+)  # fmt: skip
+@pytest.mark.parametrize("train_turns", ["all", "each"])
+def test_default_system_is_the_system_text_of_records_without_one(
+    name: str, template: str | None, train_turns: str, tmp_path: Path
+) -> None:
+    model = write_model(tmp_path / "m", name)
+    settings: dict[str, Any] = {
+        "template": template,
+        "train_turns": train_turns,
+        "template_date": "2026-01-02",
+    }
+    ours = rows_of(model, tmp_path, RECORDS, default_system=HOUSE, **settings)
+    assert ours == rows_of(model, tmp_path, [with_system(each) for each in RECORDS], **settings)
+    assert ours != rows_of(model, tmp_path, RECORDS, **settings)
+
+
+def test_default_system_is_part_of_what_labels_depend_on(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", "qwen2.5")
+    tokenizer = Tokenizer.from_pretrained(model, model_max_length=512)
+
+    def using(text: str | None) -> Any:
+        chosen = LabelSettings(mask_policy="spans", template="chatml", default_system=text)
+        return make_labeller(tokenizer.native, 512, 0, chosen, tokenizer=tokenizer)
+
+    prints = [using(text).options.fingerprint for text in (None, "", "a", "b")]
+    assert prints[0] == prints[1] and len(set(prints)) == 3
+    assert "default_system" not in describe(using(""))
+    described = describe(using("Be kind. " * 20))
+    assert label_identity(described)["default_system"] == "Be kind. " * 20
+    assert "--default_system Be kind. Be kind. " in describe_labels(described)
+    with pytest.raises(ValueError, match="--default_system needs --mask_policy spans"):
+        make_labeller(tokenizer.native, 512, 0, LabelSettings(default_system="a"), tokenizer=tokenizer)
+
+
+def test_a_template_without_a_place_for_it_is_named(tmp_path: Path) -> None:
+    model = write_tokenizer(
+        tmp_path / "m", TEMPLATES["mistral"], CONTROLS, {"bos_token": "<s>", "eos_token": "</s>"}
+    )
+    with pytest.raises(ValueError, match="system"):
+        report(model, tmp_path, {"messages": TURN}, default_system="Be kind.")

@@ -23,6 +23,7 @@ from fastsft.inspection.against.frameworks import FRAMEWORKS
 from fastsft.inspection.against.reasons import why
 from fastsft.inspection.against.records import record_for_others
 from fastsft.inspection.inspect import prepare
+from fastsft.tokenizer import Tokenizer
 from framework_pythons import python_of
 from published_models import write_published
 from published_templates import write_model
@@ -376,3 +377,37 @@ def test_the_frameworks_themselves(name: str, model: Path, tmp_path: Path) -> No
     found = comparison.compare(setup, "data", seen, Against(name, SETTINGS.get(name, {}), python_of(name)))
     counts = {kind: (count.get("ours", 0), count.get("theirs", 0)) for kind, count in found.counts().items()}
     assert counts == KNOWN[name] and found.versions
+
+
+def test_a_reply_whose_thoughts_are_not_in_the_other_row(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Qwen3's empty block is left out there, and nothing of the reply is learned."""
+    change = (
+        "at = learned.index(True); del ids[at:at + 4], learned[at:at + 4]; "
+        "learned[at:] = [False] * (len(ids) - at)"
+    )
+    seen = against(model, tmp_path, monkeypatch, change, {"messages": CONVERSATIONS["one"][0]})
+    assert [(each.kind, each.text) for each in seen.records[0].differences] == [
+        (Kind.THOUGHTS, "<think>\n\n</think>\n\n"),
+        (Kind.REPLY, "Pong.<|im_end|>"),
+    ]
+
+
+def test_a_turn_that_is_written_otherwise_is_no_system_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its opening is none, nor what follows a message's first line."""
+    model = write_model(tmp_path / "plain", "qwen2.5")
+    encode = Tokenizer.from_pretrained(model).native.encode
+    asked = {"role": "user", "content": "Two\nlines."}
+    record = {"messages": [asked, {"role": "assistant", "content": "Yes."}]}
+    head, line, more = (len(encode(text)) for text in (b"user\n", b"Two", b"zz"))
+    cut = f"del ids[:{head + 1}], learned[:{head + 1}]"
+    inside = (
+        f"ids[{head + line + 1}:0] = {list(encode(b'zz'))}; learned[{head + line + 1}:0] = [False] * {more}"
+    )
+    for change, text in ((cut, "<|im_start|>user\n"), (inside, "zz")):
+        seen = against(model, tmp_path, monkeypatch, change, record, template="chatml")
+        found = [(each.kind, each.text) for each in seen.records[0].differences]
+        assert found == [(Kind.OTHER, text)]

@@ -23,7 +23,8 @@ SOURCE = Path(fastsft.__file__).parents[1]
 MEGABYTE = 10**6
 LONG = int(os.environ.get("FASTSFT_STREAM_MEGABYTES", "20000"))  # of the chaos tests
 
-# Both print how many records there were and how much the most resident memory was above what it was before.
+# Prints the bytes of the rows' arrays (rows alone), how many records there were, and how much the most
+# resident memory was above what it was before.
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -39,16 +40,21 @@ def resident(name):
     return next(int(line.split()[1]) for line in lines if line.startswith(name + ":")) * 1024
 
 way, folder, cache = sys.argv[1:]
-tokenizer = Tokenizer.from_pretrained(folder, model_max_length=96)
+tokenizer = Tokenizer.from_pretrained(folder, model_max_length=4096 if way == "rows" else 96)
 settings = labelling.LabelSettings(mask_policy="spans", template="vicuna_v1.1")
 before = resident("VmRSS")
-if way == "cache":
+if way != "report":
     options = SimpleNamespace(
-        data_path="-", eval_data_path=None, lazy_preprocess=False, data_cache=cache, max_dropped=1.0,
+        data_path="-", eval_data_path=None, lazy_preprocess=False, max_dropped=1.0,
+        data_cache=cache if way == "cache" else "none",
         mask_policy="spans", template="vicuna_v1.1",
     )
     dataset = data.make_supervised_data_module(tokenizer, options)["train_dataset"]
     count = json.loads(dataset.report.to_json())["records"]
+    if way == "rows":
+        rows = dataset.native
+        spans = sum(len(rows.learned(i)) for i in range(0, len(rows), 50)) * 50
+        print(4 * int(rows.lengths().sum()) + 8 * spans + 16 * len(rows))
 else:
     survey = inspection.prepare(folder, settings, 96).survey("-", _C.SurveyChoice(count=0))
     count = survey.summary["records"]
@@ -68,8 +74,8 @@ def block_of_records(shape: str) -> tuple[bytes, int]:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records), len(records)
 
 
-def stream(way: str, shape: str, megabytes: int, cache: Path) -> tuple[int, int, int]:
-    """Labels that many megabytes in a process; records written, records counted, bytes of memory."""
+def stream(way: str, shape: str, megabytes: int, cache: Path) -> tuple[int, ...]:
+    """Labels that many megabytes in a process; records written, and what the program prints."""
     block, num_records = block_of_records(shape)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     command = [sys.executable, "-c", PROGRAM, way, str(FOLDER), str(cache)]
@@ -89,8 +95,7 @@ def stream(way: str, shape: str, megabytes: int, cache: Path) -> tuple[int, int,
         finally:
             limit.cancel()
             process.kill()
-    count, memory = map(int, output.split()[-2:])
-    return blocks * num_records, count, memory
+    return blocks * num_records, *map(int, output.split()[-3 if way == "rows" else -2 :])
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -105,6 +110,15 @@ def test_a_hundred_megabytes(way: str, tmp_path: Path) -> None:
     written, counted, memory = stream(way, "usual", 100, tmp_path)
     assert counted == written
     assert memory < 80 * MEGABYTE
+
+
+@pytest.mark.variants("90")
+@pytest.mark.parametrize("megabytes", [60, 90, 130])
+def test_rows_in_memory_take_their_arrays_alone(megabytes: int, tmp_path: Path) -> None:
+    """Without a cache. The arrays grow in place: nothing holds them twice meanwhile."""
+    written, arrays, counted, memory = stream("rows", "usual", megabytes, tmp_path)
+    assert counted == written
+    assert memory < 1.05 * arrays + 40 * MEGABYTE
 
 
 @pytest.mark.chaos

@@ -1,6 +1,6 @@
 """Keys of axolotl whose meaning depends on other keys.
 
-The expected values are read off the sources of axolotl 0.19, and off 0.5 for `type: sharegpt`.
+The expected values are read off the sources of axolotl 0.19, and off 0.4.0 for `type: sharegpt`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import yaml
 from fastsft.arguments.imports.draft import Draft, Fate
 from fastsft.arguments.imports.source import read_source
 
+BREAKS = "the line breaks around a reply's text were learned there"
 SHARES = {"path": "chats.jsonl", "ds_type": "json", "type": "sharegpt"}
 
 
@@ -78,9 +79,15 @@ def test_weights_of_micro_batches_are_named(keys: dict[str, Any], named: str, tm
     ("keys", "template", "part"),
     [
         ({}, "vicuna_v1.1", ""),
-        ({"chat_template": "chatml"}, "chatml", ""),
-        ({"datasets": [{**SHARES, "conversation": "zephyr"}]}, "zephyr", ""),
-        ({"datasets": [{**SHARES, "conversation": "llama-3"}], "chat_template": "chatml"}, "llama-3", ""),
+        ({"datasets": [{**SHARES, "conversation": "llama-2"}]}, "llama-2", ""),
+        ({"chat_template": "chatml"}, "chatml", BREAKS),
+        ({"chat_template": "llama3"}, "llama-3", BREAKS),
+        ({"datasets": [{**SHARES, "conversation": "zephyr"}]}, "zephyr", BREAKS),
+        (
+            {"datasets": [{**SHARES, "conversation": "llama-3"}], "chat_template": "chatml"},
+            "llama-3",
+            BREAKS,
+        ),
         (
             {"datasets": [{**SHARES, "conversation": "orion"}]},
             "model",
@@ -100,6 +107,25 @@ def test_fastchats_template_by_its_name(
     assert (draft.values["mask_policy"], draft.values["template"]) == ("spans", template)
     found, text = fate(draft, "datasets")
     assert found is (Fate.LOST if part else Fate.CARRIED) and part in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "system"),
+    [
+        ({}, None),
+        ({"chat_template": "llama3"}, "You are a helpful assistant."),
+        ({"chat_template": "chatml", "default_system_message": "Be brief."}, "Be brief."),
+        (
+            {"datasets": [{**SHARES, "conversation": "chatml"}], "default_system_message": "Be brief."},
+            "You are a helpful assistant.",
+        ),
+        ({"datasets": [{**SHARES, "conversation": "llama-3"}]}, None),
+    ],
+)
+def test_the_system_text_of_the_old_conversations(
+    keys: dict[str, Any], system: str | None, tmp_path: Path
+) -> None:
+    assert imported(tmp_path, **{"datasets": [SHARES], **keys}).values.get("default_system") == system
 
 
 def test_fields_that_the_type_names(tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ LLAMAFACTORY: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"fsdp": "shard_grad_op auto_wrap", "eval_data_path": "data/facts.json", "adam_beta2": 0.95}, "",
     ),
     "more_methods": (
-        "use_dora loraplus_lr_ratio default_system optim rope_scaling", "",
-        {"learn": "last", "lora_modules_to_save": ["embed_tokens", "lm_head"], "lora_rslora": True,
+        "use_dora loraplus_lr_ratio optim rope_scaling", "",
+        {"learn": "last", "default_system": "Be kind.",
+         "lora_modules_to_save": ["embed_tokens", "lm_head"], "lora_rslora": True,
          "neftune_noise_alpha": 5, "optim": "adamw_torch", "lora_alpha": 32, "model_max_length": 2048},
         "lora_alpha lora_dropout model_max_length",
     ),
@@ -112,7 +113,7 @@ AXOLOTL: dict[str, tuple[str, str, dict[str, Any], str]] = {
         f"{OFTEN} save_strategy logging_steps",
     ),
     "full_zero2": (
-        "sample_packing",
+        "datasets sample_packing",
         f"val_set_size sequence_len wandb_project optimizer bf16 evals_per_epoch deepspeed {MEANS}",
         {"template": "llama-3", "fsdp": "shard_grad_op auto_wrap", "optim": "adamw_8bit",
          "run_name": "mine-1", "learning_rate": 1e-5, "report_to": "wandb", "eval_steps": 0.2},

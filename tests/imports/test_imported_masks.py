@@ -16,6 +16,7 @@ import pytest
 from family_models import write_family
 from fastsft import _C
 from fastsft.cli import inspect, inspect_against
+from fastsft.inspection.against.comparison import Comparison
 from framework_pythons import python_of
 from published_templates import write_model
 
@@ -84,30 +85,52 @@ CASES: dict[tuple[str, str], tuple[str, str, set[str]]] = {
     ("llamafactory", "mlflow"): (LLAMA_3, "data/chats.jsonl", set()),
     ("llamafactory", "half"): ("qwen2.5", "data/cards.json", {"end mark"}),
     ("llamafactory", "evaluated"): ("qwen3", "data/chats.jsonl", {"end mark"}),
-    ("llamafactory", "more_methods"): (LLAMA_3, "data/chats.jsonl", {"default system text"}),
+    ("llamafactory", "more_methods"): (LLAMA_3, "data/chats.jsonl", set()),
     ("llamafactory", "tagged"): ("gemma-2", "data/calls.json", {"end mark"}),
     ("axolotl", "modules"): ("qwen2.5", "chats.jsonl", set()),
     ("axolotl", "short"): (LLAMA_3, "corpus.jsonl", set()),
     # A completion: the import says to rename the field, so the data has it under both names.
     ("axolotl", "half"): (LLAMA_2, "bodies.jsonl", set()),
     ("axolotl", "chat_template"): (LLAMA_3, "chats.jsonl", set()),
-    # Qwen3.5 writes an empty block of thoughts in the last reply alone, with which every prompt for a reply
-    # ends: axolotl learns earlier replies without it, here each has the context that a server writes.
     ("axolotl", "holdout"): ("qwen3.5", "chats.jsonl", {"thoughts"}),
-    # The import names both: the prompt of records with an input, and the line break after ### Response:.
-    ("axolotl", "qlora"): (LLAMA_3, "data/facts.json", {"default system text", "lead of a reply"}),
-    # Release 0.19 has no type sharegpt any more.
+    ("axolotl", "qlora"): (LLAMA_3, "data/facts.json", {"default system text", "other", "lead of a reply"}),
+    # utils/schemas/validation.py refuses the type sharegpt: test_old_sharegpt.py compares its labels.
     ("axolotl", "sharegpt_8bit"): (LLAMA_2, "shares.jsonl", {"dropped record"}),
     ("axolotl", "full_zero2"): (LLAMA_3, "shares.jsonl", {"dropped record"}),
-    # A text of its own in the YAML, which the import does not carry.
-    ("axolotl", "own_prompt"): (LLAMA_3, "targets.jsonl", {"default system text", "white space", "other"}),
-    # The import names both: roles_to_train has users, and train_on_eos is last.
+    ("axolotl", "own_prompt"): (LLAMA_3, "targets.jsonl", {"white space", "other"}),
     ("axolotl", "dora_roles"): ("qwen2.5", "agents.jsonl", {"prompt learned", "end mark"}),
+}
+# What the sources of axolotl 0.19 say of these files: kind, text, learned here, there (None: no text).
+TEXTS: dict[str, set[tuple[str, str, bool | None, bool | None]]] = {
+    # chat_template.py renders a conversation once, Qwen3.5's template writes the empty block of thoughts in
+    # the last reply alone. Every prompt for a reply ends with it, so here each reply has it in its context.
+    "holdout": {("thoughts", "<think>\n\n</think>\n\n", False, None)},
+    # AlpacaPrompter has another text for records with an input. The reply, tokenized for itself, alone is
+    # learned; the import names the line break after ### Response:.
+    "qlora": {
+        ("default system text", ", paired with an input that provides further context", None, False),
+        ("other", "\n\n### Input:", None, False),
+        ("lead of a reply", "\n", True, False),
+    },
+    # user_defined.py: without an input the prompt is `no_input_format`, "{instruction} ", not `format`.
+    # The import, which does not carry it, writes Llama 3's.
+    "own_prompt": {
+        ("other", "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n", False, None),
+        ("other", "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n", False, None),
+        ("white space", " ", None, False),
+    },
+    # chat_template.py: roles_to_train has users, whose texts are learned; the end of the last turn alone is,
+    # for train_on_eot is that of train_on_eos, last.
+    "dora_roles": {
+        ("prompt learned", "Hi", False, True),
+        ("prompt learned", "He?", False, True),
+        ("end mark", "<|im_end|>", True, False),
+    },
 }
 
 
-def kinds(trainer: str, name: str, folder: Path, python: str) -> dict[str, dict[str, int]]:
-    """Return the kinds of difference of a file, read in `folder`."""
+def comparison(trainer: str, name: str, folder: Path, python: str) -> Comparison:
+    """Compare the labels of a file, read in `folder`."""
     model, data, _ = CASES[trainer, name]
     write = write_family if model == LLAMA_2 else write_model
     write(folder / "model", "llama2_chat" if model == LLAMA_2 else model)
@@ -132,7 +155,7 @@ def kinds(trainer: str, name: str, folder: Path, python: str) -> dict[str, dict[
     choice = _C.SurveyChoice(count=9, whole=True)
     seen = inspect_against.compared(args, setup, inspect.label_settings(args), choice)
     assert any(sum(record.ours.learned) for record in seen.records if record.ours is not None)
-    return {str(kind): count for kind, count in seen.counts().items()}
+    return seen
 
 
 @pytest.mark.thorough
@@ -142,5 +165,9 @@ def test_masks_of_imported_files(
 ) -> None:
     shutil.copytree(HERE / trainer, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    found = kinds(trainer, name, tmp_path, python_of(trainer))
-    assert set(found) == CASES[trainer, name][2], found
+    seen = comparison(trainer, name, tmp_path, python_of(trainer))
+    assert {str(kind) for kind in seen.counts()} == CASES[trainer, name][2], seen.counts()
+    if trainer == "axolotl" and name in TEXTS:
+        each = [difference for record in seen.records for difference in record.differences]
+        found = {(str(d.kind), d.text, d.is_ours_learned, d.is_theirs_learned) for d in each}
+        assert found == TEXTS[name]

@@ -111,16 +111,34 @@ def test_trl(tmp_path: Path) -> None:
     assert lost(draft) == set()
 
 
+@pytest.mark.parametrize(
+    ("given", "system"),
+    [
+        (r"Be kind.\nBe brief.", "Be kind.\nBe brief."),
+        ("kind.txt", "Be kind.\n"),
+        ("other.txt", None),
+        ("", None),
+    ],
+)
+def test_the_system_text_of_swift(given: str, system: str | None, tmp_path: Path) -> None:
+    """TemplateArguments.__post_init__ reads files named .txt, and line breaks by their escape."""
+    (tmp_path / "kind.txt").write_text("Be kind.\n")
+    draft, _ = imported(tmp_path / "run.sh", SWIFT.replace("You are a helpful assistant.", given))
+    assert draft.values.get("default_system") == system
+    assert ("system" in lost(draft)) is (given == "other.txt")
+
+
 def test_swift(tmp_path: Path) -> None:
     (tmp_path / "chats.jsonl").write_text("")
     draft, ranks = imported(tmp_path / "run.sh", SWIFT)
     assert ranks == 2
-    assert lost(draft) == {"dataset", "system"}
+    assert lost(draft) == {"dataset"}
     assert draft.values == {
         "model_name_or_path": "Qwen/Qwen2.5-7B-Instruct", "lora": True, "lora_alpha": 16,
         "lora_target_modules": ["all-linear"], "bf16": True, "learning_rate": 2e-4,
         "model_max_length": 2048, "learn": "after_last_user", "learn_thoughts": "filled",
         "fsdp": "full_shard auto_wrap offload", "output_dir": "output/one",
+        "default_system": "You are a helpful assistant.",
         "data_path": ["hf://datasets/AI-ModelScope/alpaca-gpt4-data-en", str(tmp_path / "chats.jsonl")],
         # SftArguments
         "mask_policy": "spans", "template": "model", "per_device_train_batch_size": 1,

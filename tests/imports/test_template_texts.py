@@ -18,10 +18,11 @@ NAMES = sorted({name.partition(" ")[0] for name in THEIRS})
 TURNS = [("Hi", "Ho"), ("He", "Ha")]
 
 
-def decided(name: str, **given: str) -> tuple[str, Fate]:
+def decided(name: str, **given: str) -> tuple[str, Fate, str | None]:
     draft = Draft({"template": name, **given}, Path())
     llamafactory_template(draft)
-    return str(draft.values["template"]), draft.rows[0].fate
+    system = draft.values.get("default_system")
+    return str(draft.values["template"]), draft.rows[0].fate, None if system is None else str(system)
 
 
 def text_of(name: str, system: str | None) -> str:
@@ -39,26 +40,37 @@ def text_of(name: str, system: str | None) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_carried_only_with_the_same_text(name: str) -> None:
-    template, fate = decided(name)
+    template, fate, default = decided(name)
     if template == "model":
         assert fate is Fate.LOST  # without the model nothing is known of its template
         return
     same = all(
         text_of(template, system).strip() == THEIRS[f"{name} {kind}"].replace("<s>", "").strip()
-        for kind, system in (("plain", None), ("system", "Be kind."))
+        for kind, system in (("plain", default), ("system", "Be kind."))
     )
     assert (fate is Fate.CARRIED) is same
 
 
+QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+
+
 @pytest.mark.parametrize(
-    ("source", "fate"),
+    ("source", "fate", "system"),
     [
-        ("{{ 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' }}", Fate.CHANGED),
-        ("{{ 'You are a helpful assistant.' }}", Fate.LOST),
+        (f"{{{{ '{QWEN}' }}}}", Fate.CHANGED, None),
+        ("{{ 'You are a helpful assistant.' }}", Fate.LOST, QWEN),
     ],
 )
-def test_qwen_by_the_template_of_the_directory(source: str, fate: Fate, tmp_path: Path) -> None:
+def test_qwen_by_the_template_of_the_directory(
+    source: str, fate: Fate, system: str | None, tmp_path: Path
+) -> None:
     (tmp_path / "chat_template.jinja").write_text(source)
-    assert decided("qwen", model_name_or_path=str(tmp_path)) == ("model", fate)
-    assert decided("qwen", model_name_or_path="Qwen/Qwen2.5-7B-Instruct")[1] is Fate.CHANGED
-    assert decided("qwen", model_name_or_path="Qwen/Qwen2.5-7B")[1] is Fate.LOST
+    assert decided("qwen", model_name_or_path=str(tmp_path)) == ("model", fate, system)
+    assert decided("qwen", model_name_or_path="Qwen/Qwen2.5-7B-Instruct")[1:] == (Fate.CHANGED, None)
+    assert decided("qwen", model_name_or_path="Qwen/Qwen2.5-7B")[1:] == (Fate.LOST, QWEN)
+
+
+def test_a_default_system_of_the_file_counts() -> None:
+    assert decided("smollm2") == ("chatml", Fate.CARRIED, "You are a helpful AI assistant named SmolLM, "
+                                  "trained by Hugging Face.")  # fmt: skip
+    assert decided("smollm2", default_system="Be kind.") == ("chatml", Fate.CARRIED, None)

@@ -61,6 +61,9 @@ class DataArguments(RecordsGiven):
     learn_thoughts: Literal["all", "filled", "none"] = supported(
         "all", "which <think> blocks of learned replies are learned (spans); filled: those with text"
     )
+    default_system: str | None = supported(
+        None, "system text of records without one (spans); default: that of the template"
+    )
     role_map: str | None = supported(None, "more names of roles in the data: name=user,name2=assistant")
     role_aliases: bool = supported(False, "accept user, assistant, chatgpt, ... too; always on with spans")
     on_bad_sample: Literal["error", "skip", "repair"] | None = supported(

@@ -159,6 +159,7 @@ def add_label_arguments(parser: argparse.ArgumentParser, *, needs_model: bool = 
         help="learn replies that call tools; default True",
     )  # fmt: skip
     parser.add_argument("--learn_thoughts", choices=["all", "filled", "none"], default="all")
+    parser.add_argument("--default_system", metavar="TEXT", help="system text of records without one")
     parser.add_argument("--role_map", metavar="NAME=ROLE,...", help="more names of roles in the data")
     parser.add_argument(
         "--role_aliases", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
@@ -210,6 +211,7 @@ def label_settings(args: argparse.Namespace) -> LabelSettings:
         "chat_template_name",
         "train_turns",
         *LEARNED,
+        "default_system",
         "role_aliases",
         "on_bad_sample",
         "overlong",

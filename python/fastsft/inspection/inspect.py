@@ -91,8 +91,7 @@ def inspect(
     show_progress: True to show a bar or lines on standard error while reading.
     max_record_bytes: the most bytes of a record in a file. data_format: by default detected. settings:
     mask_policy, template, chat_template_name, train_turns, learn, learn_tool_calls, learn_thoughts,
-    role_aliases, on_bad_sample, overlong,
-    boundary_tokens (labelling.LabelSettings).
+    default_system, role_aliases, on_bad_sample, overlong, boundary_tokens (labelling.LabelSettings).
     ValueError for options and data that cannot be used.
     """
     if not isinstance(n, int):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastsft.data.chat.labelling import SYSTEM
 from fastsft.model.family import is_vision_text
 from fastsft.planning.devices import size_text
 from fastsft.reporting.console_text import columns, duration_text
@@ -114,5 +115,11 @@ def merge_command(directory: Path) -> str:
 
 
 def talk_command(directory: Path) -> str:
-    """Return the chat command; a relative path in the command counts from the run's working directory."""
-    return f"fastsft chat {shlex.quote(str(directory))}"
+    """Return the chat command, with the text of --default_system as the system text.
+
+    A relative path in the command counts from the run's working directory.
+    """
+    report = directory / "data_report.json"
+    labels = read_json_object(report).get("train") if report.is_file() else None
+    system = labels.get(SYSTEM) if isinstance(labels, dict) else None
+    return shlex.join(["fastsft", "chat", str(directory), *(["--system", str(system)] if system else [])])

@@ -26,8 +26,12 @@ _READ = {
 }  # fmt: skip
 # FastChat's names of templates that write the same text here
 _FASTCHAT = (
-    "airoboros_v3", "alpaca", "chatml", "gemma", "llama-2", "llama-3", "mistral", "vicuna_v1.1", "zephyr",
+    "airoboros_v3", "alpaca", "gemma", "llama-2", "llama-3", "mistral", "vicuna_v1.1", "zephyr",
 )  # fmt: skip
+# axolotl's own next to them, and the template here
+_OLD_OWN = {"chatml": "chatml", "llama3": "llama-3"}
+_OLD_BREAKS = "the line breaks around a reply's text were learned there, here they are context"
+_BREAKING = ("chatml", "gemma", "llama-3", "zephyr")
 _MARKS = ("train", "training", "trainable", "weight", "train_on_turn", "loss")
 
 
@@ -147,8 +151,8 @@ def _template(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
         if len(inside) == 1 and "chat_template" not in draft.given:
             draft.given["chat_template"] = draft.left["chat_template"] = inside.pop()
         old = [entry for entry in entries if str(entry.get("type")).startswith("sharegpt")]
-        if old and (draft.get("chat_template") is None or any(entry.get("conversation") for entry in old)):
-            return _of_fastchat(draft, old)
+        if old:
+            return _of_sharegpt(draft, old)
         if draft.get("chat_template") is not None:
             axolotl_template(draft, "chat_template")
         else:
@@ -170,22 +174,40 @@ def _template(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
     return [f"type {names}: template: model is written, with another text; one type of records a run"]
 
 
-def _of_fastchat(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
-    """Write the template of `type: sharegpt`, which releases before 0.6 took from FastChat by name."""
+def _of_sharegpt(draft: Draft, entries: list[dict[str, Any]]) -> list[str]:
+    """Write the template of `type: sharegpt`, which releases before 0.5 had; return what differs.
+
+    They took it by name from FastChat. `chat_template` was the name if `conversation` was not given.
+    """
+    usual = draft.get("chat_template")
+    given = [entry.get("conversation") for entry in entries]
+    names = sorted({str(name or usual) for name in given if name or usual})
     if "chat_template" in draft.left:
-        draft.idle("chat_template", "conversation names the template")
-    names = sorted({str(entry["conversation"]) for entry in entries if entry.get("conversation")})
+        is_name = usual is not None and not all(given)
+        use = "it is the conversation of type sharegpt" if is_name else "conversation names the template"
+        draft.idle("chat_template", use)
     if not names:
         draft.default("mask_policy", "spans")
-        draft.default("template", "vicuna_v1.1", "that of type sharegpt without conversation, before 0.6")
+        draft.default("template", "vicuna_v1.1", "that of type sharegpt without conversation, before 0.5")
         return []
-    others = ["data sets with templates of their own: one is written"] if len(names) > 1 else []
-    if names[0] in _FASTCHAT:
-        draft.values |= written(names[0])
-        return others
-    draft.values |= written("model")
-    known = ", ".join(_FASTCHAT)
-    return [*others, f"conversation: {names[0]} is none of {known}; template: model is written"]
+    problems = ["data sets with templates of their own: one is written"] if len(names) > 1 else []
+    return problems + _of_conversation(draft, names[0])
+
+
+def _of_conversation(draft: Draft, name: str) -> list[str]:
+    """Write the template of a conversation's name in axolotl before 0.5; return what differs."""
+    template = _OLD_OWN.get(name, name)
+    if template not in (*_FASTCHAT, *_OLD_OWN.values()):
+        draft.values |= written("model")
+        known = ", ".join([*_FASTCHAT, *_OLD_OWN])
+        return [f"conversation: {name} is none of {known}; template: model is written"]
+    draft.values |= written(template)
+    if name in _OLD_OWN:
+        if name == draft.get("chat_template") and draft.is_on("default_system_message"):
+            draft.carry("default_system_message", {"default_system": draft.get("default_system_message")})
+        else:
+            draft.default("default_system", "You are a helpful assistant.", f"of the conversation {name}")
+    return [_OLD_BREAKS] if template in _BREAKING else []
 
 
 def _kind(entry: Mapping[str, Any]) -> str:

@@ -42,6 +42,7 @@ IDLE = named({
     shared.MEMORY: "gradient_checkpointing_kwargs selective_checkpointing activation_offloading "
     "layer_offloading gc_steps gc_collect_steps torch_empty_cache_steps low_cpu_mem_usage max_memory "
     "gpu_memory_limit lora_on_cpu qlora_sharded_model_loading embeddings_skip_upcast",
+    "the text that it replaces is in no template any more": "default_system_message",
     "there is no padding": "pad_to_sequence_len pad_to_multiple_of",
     "packing is off, conversations lie end to end": "eval_sample_packing sample_packing_group_size "
     "sample_packing_bin_size sample_packing_sequentially sample_packing_mp_start_method "
@@ -103,7 +104,6 @@ LOST = named({
     "add tokens before (docs/templates.md, New tokens)": "tokens added_tokens_overrides",
     "write the text to chat_template.jinja in the model directory": "chat_template_jinja",
     "a template is not told more": "chat_template_kwargs",
-    "add it to each record as system": "default_system_message",
     "ranks share the tokens of a row, not its weights: context_parallel_size": "tensor_parallel_size",
     "every record is read": "dataset_exact_deduplication dataset_shard_num dataset_shard_idx min_sample_len",
     "tokens are trained as they are": "fix_untrained_tokens",

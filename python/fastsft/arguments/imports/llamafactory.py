@@ -12,6 +12,7 @@ _RENAMED = {
     "model_name_or_path": "model_name_or_path", "trust_remote_code": "trust_remote_code",
     "cache_dir": "cache_dir", "hf_hub_token": "hub_token", "plot_loss": "plot_loss",
     "early_stopping_steps": "early_stopping_patience",
+    "default_system": "default_system",
 }  # fmt: skip
 _IDLE = named({
     shared.CACHE: "overwrite_cache preprocessing_num_workers preprocessing_batch_size tokenized_path "
@@ -62,7 +63,6 @@ _LOST = named({
     "replies alone are learned": "train_on_prompt",
     shared.PACKED: "packing neat_packing",
     "every record is read: make a smaller file, or set max_steps": "max_samples",
-    "add it to each record as system": "default_system",
     "the model's own template writes tools and thoughts": "tool_format preserve_thinking",
     "add tokens before (docs/templates.md, New tokens)": "resize_vocab add_tokens add_special_tokens "
     "new_special_tokens_config init_special_tokens",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from fastsft.arguments.imports import shared
 from fastsft.arguments.imports.draft import Draft, is_off, words
@@ -46,7 +47,6 @@ _LOST = named({
     "lorap_lr_ratio use_galore lisa_activated_layers target_parameters init_strategy",
     "the loss is the mean of the tokens' cross-entropy": "enable_dft_loss loss_type router_aux_loss_coef",
     "code of plugins is not run": "external_plugins custom_register_path callbacks optimizer",
-    "add it to each record as system": "system",
     shared.PACKED: "packing",
     "the model's own template writes calls and thoughts": "agent_template enable_thinking preserve_thinking "
     "template_backend",
@@ -154,6 +154,7 @@ def _path(draft: Draft, given: str) -> tuple[list[str], list[str]]:
 def _labels(draft: Draft) -> None:
     if draft.get("template") is not None:
         draft.carry("template", written("model"), "the model's own, which such a name means")
+    _system(draft)
     parts = str(draft.get("loss_scale", "default")).split("+")
     known: dict[str, dict[str, object]] = {
         "default": {}, "last_round": {"learn": "after_last_user"},
@@ -164,6 +165,19 @@ def _labels(draft: Draft) -> None:
         draft.carry("loss_scale", values)
     draft.expect("loss_scale", ("default",), "replies are learned, all with the weight 1")
     draft.expect("use_chat_template", (True,), "the template is used")
+
+
+def _system(draft: Draft) -> None:
+    """Read `system`: the text of records without one, or the name of a .txt file with it."""
+    given = str(draft.get("system", ""))
+    if not given:
+        return
+    if not given.endswith(".txt"):
+        draft.carry("system", {"default_system": given.replace("\\n", "\n")})
+    elif (found := draft.found(given)) is not None:
+        draft.carry("system", {"default_system": Path(found).read_text("utf-8")}, "the file's text")
+    else:
+        draft.lose("system", "no such file here: write its text as default_system")
 
 
 def _lengths(draft: Draft) -> None:
@@ -230,6 +244,6 @@ SWIFT = Framework(
     f"{_LORA} {' '.join(_KINDS)} model model_id_or_path adapters quant_bits quant_method "
     "bnb_4bit_quant_type bnb_4bit_use_double_quant dataset val_dataset split_dataset_ratio template "
     "loss_scale use_chat_template max_length truncation_strategy dataset_shuffle train_dataloader_shuffle "
-    "torch_dtype",
+    "torch_dtype system",
     (_model, _method, _data, _labels, _lengths, _others), _defaults,
 )  # fmt: skip

@@ -24,18 +24,21 @@ _SAME = {
 
 
 class Other(NamedTuple):
-    """A template that is written instead, and what it writes otherwise."""
+    """A template that is written instead, and what it writes otherwise.
+
+    system: the system text there of records without one, which becomes `default_system`.
+    """
 
     template: str
     difference: str
-    system: str = ""  # what records without one have there
+    system: str = ""
 
 
 _QWEN = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 _THOUGHTS = "each reply is a row of its own, and thoughts of earlier replies are not in it; there they are"
 _SYSTEM = "there, records without a system text have one"
 _OTHER = {
-    "qwen": Other(OWN, f'{_SYSTEM}, "{_QWEN}", as in the template of Qwen2.5-Instruct', _QWEN),
+    "qwen": Other(OWN, "there it is the text of Qwen2.5-Instruct, other models may have another", _QWEN),
     **dict.fromkeys(("qwen3", "qwen3_5", "qwen3_6"), Other(OWN, _THOUGHTS)),
     **dict.fromkeys(("qwen2_vl", "qwen2_audio"), Other("qwen", "")),
     "mistral": Other(
@@ -48,15 +51,15 @@ _OTHER = {
     "vicuna": Other(
         "vicuna_v1.1", "here, as FastChat has it, a space is behind a system text and before replies"
     ),
-    "zephyr": Other(
-        "zephyr", f'here a line break follows </s>; {_SYSTEM}, "You are Zephyr, a helpful assistant."'
-    ),
+    "zephyr": Other("zephyr", "here a line break follows </s>", "You are Zephyr, a helpful assistant."),
     "alpaca": Other(
         "alpaca_stanford", "here no blank line follows a reply, and one follows a record's own system text"
     ),
-    **dict.fromkeys(
-        ("chatml_de", "smollm2", "opencoder", "dbrx", "intern2", "lfm2"), Other("chatml", _SYSTEM)
-    ),
+    "chatml_de": Other("chatml", "", "Du bist ein freundlicher und hilfsbereiter KI-Assistent."),
+    "smollm2": Other("chatml", "", "You are a helpful AI assistant named SmolLM, trained by Hugging Face."),
+    "opencoder": Other("chatml", "", "You are OpenCoder, created by OpenCoder Team."),
+    "lfm2": Other("chatml", "", "You are a helpful AI assistant."),
+    **dict.fromkeys(("dbrx", "intern2"), Other("chatml", f"{_SYSTEM}: give it as default_system")),
 }
 # axolotl's names -> the template here with the same text
 _AXOLOTL = {
@@ -82,12 +85,16 @@ def llamafactory_template(draft: Draft) -> None:
         draft.carry("template", written(_SAME[str(name)]))
         return
     other = _OTHER.get(str(name), Other(OWN, _NOT_COMPARED))
-    if not other.difference:
-        draft.carry("template", written(other.template))
-    elif other.system and _writes(draft, other.system):
-        draft.carry("template", written(other.template), "it writes the same default system text")
+    values = written(other.template)
+    if other.template == OWN and other.system and _writes(draft, other.system):
+        draft.carry("template", values, "it writes the same default system text")
+        return
+    if other.system and not draft.is_on("default_system"):
+        values["default_system"] = other.system
+    if other.difference:
+        draft.lose("template", other.difference, values)
     else:
-        draft.lose("template", other.difference, written(other.template))
+        draft.carry("template", values)
 
 
 def axolotl_template(draft: Draft, key: str) -> None:

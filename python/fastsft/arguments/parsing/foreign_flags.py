@@ -79,6 +79,7 @@ _WRITE = {
     "--seed": "random_seed random_state rng_seed",
     "--data_seed": "shuffle_seed",
     "--template": "conv_template conversation_template prompt_template chat_template prompt_style",
+    "--default_system": "default_system_message default_system_prompt system_prompt system_message system",
     "--learn last":
     "mask_history train_on_last_turn train_on_last_turn_only last_response_loss last_round_loss "
     "train_on_last_message_only",

@@ -82,7 +82,8 @@ def warn_idle_flags(args: ArgumentFields) -> None:
         for name in condition.names.split():
             value = getattr(args, name)
             if name in given and value is not None and not condition.is_met(args):
-                warn_once(f"--{name} {value} has no effect: {condition.reason}")
+                shown = f"{value:g}" if isinstance(value, float) else value
+                warn_once(f"--{name} {shown} has no effect: {condition.reason}")
 
 
 _SMALLEST_FILE = 1_000_000  # in bytes; the embeddings of a small model alone are larger

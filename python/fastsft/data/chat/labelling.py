@@ -5,6 +5,7 @@ The rules are in docs/spec/fastchat_labels.md, sections 4 and 5; users read docs
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -22,6 +23,7 @@ EACH_WITH_THOUGHTS = "each_with_thoughts"
 # Key in `describe`: the token that ends tool calls, if this is not the stop token.
 CALL_STOP = "call_stop_token"
 BOUNDARY = "boundary_tokens"  # key in `describe`, present if boundary tokens are split
+SYSTEM = "default_system"  # key in `describe`, present if --default_system is given
 DATE = "template_date"  # key in `describe`: the date passed to the template
 # Keys in `describe`, present if their values are not these: the flags that choose what is learned.
 LEARNED: dict[str, object] = {"learn": "all", "learn_tool_calls": True, "learn_thoughts": "all"}
@@ -33,20 +35,22 @@ WHY = "mask_policy_reason"  # key in `describe`: the reason for the choice of --
 class LabelSettings:
     """The mask policy and its options. The defaults are those of FastChat.
 
-    mask_policy: "fastchat", "spans" or "auto", which `mask_policy.resolve_policy` resolves. template: a name
-    in `chat_templates()`, FastChat's spelling of such a name, "model" for the model's own template, or None
-    for the policy's default. train_turns: "all" replies of a record in one row, or "each" in a row of its
-    own; "last" is the old name of learn="last". If the model's own template rewrites earlier replies, "all"
-    becomes "each"; if the template rewrites only thoughts, "all" becomes "each_with_thoughts". learn: the
-    replies to learn: "all", "last", "after_last_user", or "marked" (with "train": true). learn_tool_calls:
-    False to leave out replies that call tools. learn_thoughts: the <think> blocks to learn in these replies:
-    "all", "filled" (with text), or "none". role_map: maps role names in the data
-    to roles. on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's default.
-    overlong: "truncate", or "split" as in FastChat's data/split_long_conversation.py. boundary_tokens: the
-    rule for a token that spans the end of a prompt and the beginning of its reply: "merge" keeps the token,
-    "split" replaces it by the tokens of inference (spans only). template_date: the date that a model's own
-    template sees, in ISO form; None for today. why: the reason for the choice of "auto". has_tools: False if
-    no record has tools; the model's tool template is then ignored (`conversation_labels.detect_tools`).
+    mask_policy: "fastchat", "spans" or "auto", which `mask_policy.resolve_policy` resolves. template: a
+    name in `chat_templates()`, FastChat's spelling of such a name, "model" for the model's own template,
+    or None for the policy's default. train_turns: "all" replies of a record in one row, or "each" in a
+    row of its own; "last" is the old name of learn="last". If the model's own template rewrites earlier
+    replies, "all" becomes "each"; if the template rewrites only thoughts, "all" becomes
+    "each_with_thoughts". learn: the replies to learn: "all", "last", "after_last_user", or "marked" (with
+    "train": true). learn_tool_calls: False to leave out replies that call tools. learn_thoughts: the
+    <think> blocks to learn in these replies: "all", "filled" (with text), or "none". default_system: the
+    system text of records without one; None for that of the template. role_map: maps role names in the
+    data to roles. on_bad_sample: "error", "skip", "repair" (spans only), or None for the policy's
+    default. overlong: "truncate", or "split" as in FastChat's data/split_long_conversation.py.
+    boundary_tokens: the rule for a token that spans the end of a prompt and the beginning of its reply:
+    "merge" keeps the token, "split" replaces it by the tokens of inference (spans only). template_date:
+    the date that a model's own template sees, in ISO form; None for today. why: the reason for the choice
+    of "auto". has_tools: False if no record has tools; the model's tool template is then ignored
+    (`conversation_labels.detect_tools`).
     """
 
     mask_policy: str = "fastchat"
@@ -56,6 +60,7 @@ class LabelSettings:
     learn: str = "all"
     learn_tool_calls: bool = True
     learn_thoughts: str = "all"
+    default_system: str | None = None
     role_map: dict[str, str] = field(default_factory=dict)
     role_aliases: bool = False
     on_bad_sample: str | None = None
@@ -143,7 +148,7 @@ def make_labeller(
             pad_id=pad_id, num_threads=num_threads, train_turns=turns, role_map=chosen.role_map,
             learn=learn, learn_tool_calls=chosen.learn_tool_calls, learn_thoughts=chosen.learn_thoughts,
             role_aliases=chosen.role_aliases, on_bad_sample=chosen.bad_sample_rule, overlong=chosen.overlong,
-            boundary_tokens=chosen.boundary_tokens, **own,
+            boundary_tokens=chosen.boundary_tokens, default_system=chosen.default_system or "", **own,
         )  # fmt: skip
         return _C.Labeller(native, options, render)
 
@@ -169,8 +174,9 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
     """Return mask policy, template and stop token, with the keys of data_report.json.
 
     Further keys are present only if their values are not the defaults: call_stop_token, boundary_tokens,
-    learn, learn_tool_calls, learn_thoughts, train_turns (if replies have rows of their own) and template_date
-    (if the template uses the date). why: the reason for the choice of --mask_policy auto.
+    learn, learn_tool_calls, learn_thoughts, default_system, train_turns (if replies have rows of their
+    own) and template_date (if the template uses the date). why: the reason for the choice of
+    --mask_policy auto.
     """
     options = labeller.options
     learned = {name: getattr(options, name) for name in LEARNED}
@@ -181,6 +187,7 @@ def describe(labeller: _C.Labeller, why: str = "") -> dict[str, str]:
         **({CALL_STOP: options.call_stop_token} if options.call_stop_token else {}),
         **({"train_turns": turns} if (turns := options.train_turns) in (EACH, EACH_WITH_THOUGHTS) else {}),
         **{name: value for name, value in learned.items() if value != LEARNED[name]},
+        **({SYSTEM: options.default_system} if options.default_system else {}),
         **({BOUNDARY: options.boundary_tokens} if options.boundary_tokens != "merge" else {}),
         **({DATE: options.template_date} if options.template_date else {}),
         **({WHY: why} if why else {}),
@@ -191,6 +198,8 @@ def describe_labels(labelling: Mapping[str, Any], more: str = "") -> str:
     """Return `describe`'s result as one line of text. more: text to insert before the reason."""
     stop = one_line(labelling["stop_token"])
     chosen = [f"--{name} {labelling[name]}" for name in LEARNED if name in labelling]
+    if labelling.get(SYSTEM):
+        chosen.append(f"--{SYSTEM} {textwrap.shorten(one_line(labelling[SYSTEM]), 60, placeholder=' ...')}")
     more = f"{''.join(f', {flag}' for flag in chosen)}{more}"
     if labelling.get("train_turns") == EACH:
         more = f", each reply in a row of its own{more}"

@@ -112,6 +112,8 @@ def _spans_flag(settings: LabelSettings) -> str | None:
     for name, default in {"train_turns": "all", **LEARNED}.items():
         if (value := getattr(settings, name)) != default:
             return f"--{name} {value}"
+    if settings.default_system:
+        return "--default_system"
     if settings.boundary_tokens != "merge":
         return f"--boundary_tokens {settings.boundary_tokens}"
     return "--on_bad_sample repair" if settings.on_bad_sample == "repair" else None

@@ -108,6 +108,8 @@ _THOUGHTS = re.compile(
     r"|<\|START_THINKING\|>.*?(?:<\|END_THINKING\|>|$)|<\|channel\|>analysis<\|message\|>.*?(?:<\|end\|>|$)",
     re.S,
 )
+# What may stand in front of a turn: special tokens, the speaker's name, white space.
+_OPENING = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|user|human|[\W_]", re.I)
 _TAG = re.compile(r"</?think>|\[/?THINK\]|</?seed:think>|<\|channel\|>analysis")
 
 
@@ -131,16 +133,22 @@ class Place:
         return any(start < end and begin < stop for start, stop in self._thoughts)
 
     def tokens(self) -> dict[int, int]:
-        """Return for each message that is found the token with which its text begins."""
-        return {number: bisect_right(self.begins, at) - 1 for at, number in self._anchors}
+        """Return for each message whose whole text is found the token with which it begins."""
+        return {number: bisect_right(self.begins, at) - 1 for at, number, whole in self._anchors if whole}
+
+    def messages_in(self, span: tuple[int, int]) -> list[int]:
+        """Return the numbers of the messages whose text begins in a span."""
+        begin, end = self.begins[span[0]], self.begins[span[1]]
+        return [number for place, number, _ in self._anchors if begin <= place < end]
 
     def message_at(self, span: tuple[int, int]) -> int:
         """Return the message number at a span's beginning; -1 in front of the first one."""
         begin = self.begins[span[0]]
-        return max((number for place, number in self._anchors if place <= begin), default=-1)
+        return max((number for place, number, _ in self._anchors if place <= begin), default=-1)
 
 
-def _anchors(text: str, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int]]:
+def _anchors(text: str, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int, bool]]:
+    """Yield where each message begins, its number, and False if its first line alone is there."""
     at = 0
     for number, message in enumerate(messages):
         if message["role"] == "system":
@@ -149,10 +157,12 @@ def _anchors(text: str, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[in
         name = next((call["function"]["name"] for call in calls if isinstance(call, dict)), "")
         content = message.get("content")
         wanted = (content.strip() if isinstance(content, str) else "") or name
-        found = text.find(wanted, at) if wanted else -1
-        if found >= 0:
-            yield found, number
-            at = found + (0 if calls else len(wanted))
+        for part in dict.fromkeys((wanted, wanted.partition("\n")[0])):
+            found = text.find(part, at) if part else -1
+            if found >= 0:
+                yield found, number, part == wanted
+                at = found + (0 if calls else len(part))
+                break
 
 
 class Classifier:
@@ -230,10 +240,15 @@ class Classifier:
             return Kind.REPLY if self._is_reply(span) else Kind.PROMPT_LEARNED
         ends = span[1] == len(learned) or not learned[span[1]]
         starts = span[0] == 0 or not learned[span[0] - 1]
-        if starts and ends:
+        if ends and (starts or self._begins_reply(span)):
             return Kind.REPLY
         kind = Kind.LEAD if starts else Kind.OTHER
         return Kind.END_MARK if ends else self._tool_or(kind, self._places[0], span)
+
+    def _begins_reply(self, span: tuple[int, int]) -> bool:
+        """True if a reply's text, whatever thoughts are before it, begins in these tokens of our row."""
+        numbers = self._places[0].messages_in(span)
+        return any(self._messages[number]["role"] == "assistant" for number in numbers)
 
     def _is_reply(self, span: tuple[int, int]) -> bool:
         number = self._places[0].message_at((span[1] - 1, span[1]))
@@ -245,7 +260,7 @@ class Classifier:
         row = self._ours if cell.is_theirs_learned is None else self._theirs
         if not text.strip():
             return Kind.END_MARK if learned and self._is_end(row, span) else Kind.WHITE_SPACE
-        if place.message_at(span) < 0:
+        if place.message_at(span) < 0 and (self._has_tools or _OPENING.sub("", text)):
             return Kind.TOOL_TEXT if self._has_tools else Kind.DEFAULT_SYSTEM
         if self._is_end(row, span) and span[1] - span[0] <= 2:
             return Kind.END_MARK
