@@ -24,7 +24,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import harness
 from fastsft import _C
-from fastsft.arguments.device_fields import fp8_flag_choices, fp8_flags
+from fastsft.arguments.device_fields import fp8_flag_choices
+from fastsft.arguments.fp8 import FP8_SWITCHES, fp8_flags
 from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import BatchShape, EngineSettings, plan_memory
 from fastsft.planning.time_model import Prediction, predict, why_not
@@ -237,7 +238,8 @@ def add_fp8(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(f"--{name}", choices=choices, help="as in training")
         else:
             parser.add_argument(f"--{name}", type=int, default=0, help="as in training")
-    parser.add_argument("--keep_fp8_weights", action="store_true", help="as in training")
+    for name in FP8_SWITCHES:
+        parser.add_argument(f"--{name}", action="store_true", help="as in training")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

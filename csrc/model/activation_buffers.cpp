@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "model/embedding_noise.h"
+#include "model/fp8_products.h"
 #include "model/head_exchange.h"
 #include "ops/linear_cross_entropy/logits_workspace.h"
 
@@ -88,7 +89,7 @@ BufferTable::BufferTable(const ModelConfig& c, const BufferOptions& options,
   add_head(c, options, shape);
   const int64_t floats = options.device == at::kCPU
                              ? plan_scratch(c, options.dtype, shape, tile_rows_, options.threads,
-                                            options.adapters, options.fp8)
+                                            options.adapters, options.fp8, options.fp8_wgrad)
                              : 0;
   add(Buffer::kScratch, Lifetime::kOp, at::kFloat, {floats});
   add(Buffer::kNoise, Lifetime::kNoise, at::kFloat, {kNoiseRows, c.hidden_size});
@@ -180,15 +181,24 @@ void BufferTable::add_mixture(const ModelConfig& c, const BufferOptions& options
 }
 
 void BufferTable::add_fp8(const ModelConfig& c, const BufferOptions& options) {
-  int64_t widest = 0, largest = 0;  // elements of a row, and of a matrix or its transpose
+  // Elements of a row, of a row of an input, and of a matrix or its transpose
+  int64_t widest = 0, widest_input = 0, largest = 0;
   for (const LinearGroup group : kBlockLinearGroups) {
     const auto linears = linears_of(c, group);
     const int64_t inputs = linears.front().inputs, outputs = outputs_of(linears);
     widest = std::max({widest, inputs, outputs});
+    widest_input = std::max(widest_input, inputs);
     largest = std::max(largest, inputs * outputs);
   }
-  add(Buffer::kFp8Rows, Lifetime::kBlock, at::kByte, {tile_rows_ * widest});
-  add(Buffer::kFp8RowScales, Lifetime::kBlock, at::kFloat, {tile_rows_});
+  const int64_t rows = options.fp8_wgrad ? fp8_padded(tile_rows_) : tile_rows_;
+  add(Buffer::kFp8Rows, Lifetime::kBlock, at::kByte, {rows * widest});
+  // Output gradients are transposed in the memory of rows.
+  add(Buffer::kFp8RowScales, Lifetime::kBlock, at::kFloat,
+      {options.fp8_wgrad ? std::max(rows, widest) : rows});
+  if (options.fp8_wgrad) {
+    add(Buffer::kFp8Columns, Lifetime::kBlock, at::kByte, {rows * widest_input});
+    add(Buffer::kFp8ColumnScales, Lifetime::kBlock, at::kFloat, {widest_input});
+  }
   if (options.keep_fp8_weights) return;
   add(Buffer::kFp8Weight, Lifetime::kBlock, at::kByte, {largest});
   add(Buffer::kFp8WeightScales, Lifetime::kBlock, at::kFloat, {widest});

@@ -66,6 +66,8 @@ enum class Buffer {
   // Operands of 8-bit products (fp8_products.h).
   kFp8Rows,
   kFp8RowScales,
+  kFp8Columns,
+  kFp8ColumnScales,
   kFp8Weight,
   kFp8WeightScales,
   // Labelled tokens, for the loss.
@@ -118,6 +120,7 @@ struct BufferOptions {
   int64_t tile_tokens = 0;
   bool offload_inputs = false;    // blocks' inputs wait on the host (offloaded_inputs.h)
   bool fp8 = false;               // a block's linear layers are computed in 8 bits
+  bool fp8_wgrad = false;         // their weight gradients, too
   bool keep_fp8_weights = false;  // their weights are kept in 8 bits elsewhere (fp8_weights.h)
   int64_t context_ranks = 1;      // ranks that share a micro-batch with context_tokens
 };

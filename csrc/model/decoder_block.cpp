@@ -85,7 +85,7 @@ class Block {
     if (recomputes(refs_.down, refs_.down_adapters)) {
       linears_.backward(grad_down, refs_.down, a.activated);
       swiglu_backward(a.activated, a.gate_up, a.gate_up, /*recompute=*/true, config_.gelu);
-      accumulate(gradient, refs_.down, grad_down, a.activated);
+      linears_.accumulate(gradient, refs_.down, grad_down, a.activated);
     } else {
       down_backward(a, grad_down, gradient);
     }
@@ -102,7 +102,7 @@ class Block {
                      UnitGradient* gradient) const {
     if (!keeps_norm_outputs() && !refs_.down_adapters.empty())
       swiglu(a.gate_up, a.activated, config_.gelu);
-    accumulate(gradient, refs_.down, grad, a.activated);
+    linears_.accumulate(gradient, refs_.down, grad, a.activated);
     const at::Tensor grad_adapters =
         adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
     const at::Tensor& grad_activated = a.activated;  // overwrites values that are used up
@@ -155,7 +155,7 @@ class Block {
                        const at::Tensor& grad_attn_out, UnitGradient* gradient) const {
     const at::Tensor grad_output =
         branch_backward(refs_.attention_norm, a.attention_branch, a.attention_rstd, grad, gradient);
-    accumulate(gradient, refs_.output, grad_output, a.attn_out);
+    linears_.accumulate(gradient, refs_.output, grad_output, a.attn_out);
     accumulate(gradient, refs_.output_bias, grad_output);
     const at::Tensor grad_adapters =
         adapt_backward(refs_.output_adapters, a.attn_out, a.output_adapters, grad_output, gradient);
@@ -289,7 +289,7 @@ class Block {
     if (!recomputes_input) {
       if (!keeps_norm_outputs() && !a.is_recomputed && (matrix.trained || !adapters.empty()))
         norm(a.x, ref, a.normed, a.rstd);
-      accumulate(gradient, matrix, grad_y, a.normed);
+      linears_.accumulate(gradient, matrix, grad_y, a.normed);
     }
     const at::Tensor grad_adapters =
         adapt_backward(adapters, a.normed, a.adapters, grad_y, gradient);
@@ -298,7 +298,7 @@ class Block {
     adapter_input_backward(adapters, weights_, context_.dropout, grad_adapters, grad_normed);
     rms_norm_backward(grad_normed, a.x, weight(ref), a.rstd, grad, ref.gradient(gradient),
                       ref.begin_write(gradient), recomputes_input, config_.norm_offset);
-    if (recomputes_input) accumulate(gradient, matrix, grad_y, grad_normed);
+    if (recomputes_input) linears_.accumulate(gradient, matrix, grad_y, grad_normed);
   }
 
   const BlockContext& context_;

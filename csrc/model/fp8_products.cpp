@@ -17,6 +17,13 @@ Fp8Matrix quantise_rows(const Fp8Recipe& recipe, const Fp8Memory& memory, const 
   return made;
 }
 
+Fp8Matrix quantise_columns(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x,
+                           bool e5m2) {
+  const Fp8Matrix made = memory.matrix(x.size(1), fp8_padded(x.size(0)), e5m2);
+  fp8_quantize_transposed(x, recipe.rowwise(), recipe.rowwise(), made.values, made.scales);
+  return made;
+}
+
 // cuBLASLt multiplies 8-bit matrices of these sizes.
 void check_fp8_sizes(const ModelConfig& config) {
   for (const Linear& each : linears_of(config)) {
@@ -43,6 +50,7 @@ Fp8Recipe Fp8Recipe::of(const StateOptions& state, const ModelConfig& config) {
           ", whose grouped products are in bfloat16; train without --fp8");
   const Fp8Recipe recipe = {.scaling = state.fp8,
                             .format = state.fp8_format,
+                            .wgrad = state.fp8_wgrad,
                             .first_layer = state.num_layers_at_start_in_bf16,
                             .end_layer = config.num_layers - state.num_layers_at_end_in_bf16};
   require(recipe.first_layer < recipe.end_layer,
@@ -65,7 +73,8 @@ void fp8_forward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const
 }
 
 void fp8_backward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const Fp8Matrix& out) {
-  fp8_quantize_transposed(weight, recipe.rowwise(), out.values, out.scales);
+  fp8_quantize_transposed(weight, recipe.rowwise() && recipe.wgrad, recipe.rowwise(), out.values,
+                          out.scales);
 }
 
 void fp8_product(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x,
@@ -78,9 +87,21 @@ void fp8_product(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Ten
 void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Memory& memory,
                           const at::Tensor& grad_y, const Fp8Matrix& weight,
                           const at::Tensor& grad_x) {
-  const bool e5m2 = recipe.format == Fp8Format::kHybrid;
-  multiply(recipe, quantise_rows(recipe, memory, grad_y, e5m2), weight, std::nullopt, grad_x,
-           /*fast_accumulation=*/false);
+  multiply(recipe, quantise_rows(recipe, memory, grad_y, recipe.hybrid()), weight, std::nullopt,
+           grad_x, /*fast_accumulation=*/false);
+}
+
+void fp8_weight_gradient(const Fp8Recipe& recipe, const Fp8Memory& of_grad, const Fp8Memory& of_x,
+                         const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& grad_w,
+                         double beta) {
+  const Fp8Matrix a = quantise_columns(recipe, of_grad, grad_y, recipe.hybrid());
+  const Fp8Matrix b = quantise_columns(recipe, of_x, x, false);
+  scaled_gemm(a.values, a.scales, b.values, b.scales, grad_w, grad_w, beta, recipe.rowwise(),
+              /*fast_accumulation=*/false);
+}
+
+int64_t fp8_padded(int64_t tokens) {
+  return (tokens + kScaledGemmMultiple - 1) / kScaledGemmMultiple * kScaledGemmMultiple;
 }
 
 }  // namespace fastsft

@@ -11,15 +11,19 @@ namespace fastsft {
 
 // A block's linear layers in 8-bit floats: both operands of y = x W^T and of grad_x = grad_y W are
 // quantised with the amax of this moment (ops/fp8/fp8.h). x and W are e4m3, grad_y is e4m3 or, in
-// the hybrid format, e5m2. The weight gradient is a product of the operands before quantisation.
+// the hybrid format, e5m2. The weight gradient is a product of the operands before quantisation or,
+// with `wgrad`, of operands in 8 bits.
 //   kTensorwise: a scale for x, W and grad_y each.
 //   kRowwise: a scale for each token of x and grad_y, and for each row of W in forward. Backward
-//   adds over the rows of W, so there W has one scale. Scales are powers of two.
+//   adds over the rows of W, so there W has one scale. With `wgrad` it has one for each column, and
+//   so have x and grad_y in the weight gradient. Scales are powers of two.
 // Forward accumulates fast (ops/gemm/scaled_gemm.h), backward does not.
-// These are torchao's recipes "tensorwise", but for the weight gradient, and "rowwise_with_gw_hp".
+// kRowwise is torchao's recipe "rowwise_with_gw_hp", with `wgrad` its "rowwise". kTensorwise is its
+// "tensorwise", but for the weight gradient without `wgrad`.
 struct Fp8Recipe {
   Fp8Scaling scaling = Fp8Scaling::kNone;
   Fp8Format format = Fp8Format::kE4m3;
+  bool wgrad = false;
   int64_t first_layer = 0, end_layer = 0;  // the blocks in 8 bits
 
   // Throws std::invalid_argument unless linear layers have sizes that cuBLASLt multiplies, and if
@@ -27,6 +31,7 @@ struct Fp8Recipe {
   static Fp8Recipe of(const StateOptions& state, const ModelConfig& config);
   bool is_used() const { return scaling != Fp8Scaling::kNone; }
   bool rowwise() const { return scaling == Fp8Scaling::kRowwise; }
+  bool hybrid() const { return format == Fp8Format::kHybrid; }
   bool has_layer(int64_t layer) const { return layer >= first_layer && layer < end_layer; }
 };
 
@@ -60,5 +65,12 @@ void fp8_product(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Ten
 void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Memory& memory,
                           const at::Tensor& grad_y, const Fp8Matrix& weight,
                           const at::Tensor& grad_x);
+// grad_w = grad_y^T x + beta * grad_w, float32 or bfloat16. `of_grad` and `of_x` are for the
+// transposed operands, whose rows have `fp8_padded(tokens)` elements.
+void fp8_weight_gradient(const Fp8Recipe& recipe, const Fp8Memory& of_grad, const Fp8Memory& of_x,
+                         const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& grad_w,
+                         double beta);
+// Returns the tokens with those that cuBLASLt needs to multiply over them; they are zeros.
+int64_t fp8_padded(int64_t tokens);
 
 }  // namespace fastsft

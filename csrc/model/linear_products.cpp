@@ -12,6 +12,10 @@ Fp8Memory memory_of_rows(ActivationBuffers& buffers) {
   return {buffers.get(Buffer::kFp8Rows), buffers.get(Buffer::kFp8RowScales)};
 }
 
+Fp8Memory memory_of_columns(ActivationBuffers& buffers) {
+  return {buffers.get(Buffer::kFp8Columns), buffers.get(Buffer::kFp8ColumnScales)};
+}
+
 Fp8Memory memory_of_weight(ActivationBuffers& buffers) {
   return {buffers.get(Buffer::kFp8Weight), buffers.get(Buffer::kFp8WeightScales)};
 }
@@ -49,6 +53,15 @@ void LinearProducts::backward(const at::Tensor& grad_y, const ParamRef& ref,
   if (!refs_.in_fp8) return gemm(grad_y, ref.view(weights_), grad_x, false, false, 0.0);
   fp8_product_backward(context_.fp8, memory_of_rows(context_.buffers), grad_y, backward_weight(ref),
                        grad_x);
+}
+
+void LinearProducts::accumulate(UnitGradient* gradient, const ParamRef& ref,
+                                const at::Tensor& grad_y, const at::Tensor& x) const {
+  if (!refs_.in_fp8 || !context_.fp8.wgrad || !ref.trained)
+    return fastsft::accumulate(gradient, ref, grad_y, x);
+  fp8_weight_gradient(context_.fp8, memory_of_rows(context_.buffers),
+                      memory_of_columns(context_.buffers), grad_y, x, ref.view(*gradient),
+                      ref.begin_write(gradient));
 }
 
 void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,

@@ -23,6 +23,9 @@ class LinearProducts {
                    const at::Tensor& y) const;
   // grad_x = grad_y W
   void backward(const at::Tensor& grad_y, const ParamRef& ref, const at::Tensor& grad_x) const;
+  // Adds grad_y^T x to the gradient of W, unless W is frozen.
+  void accumulate(UnitGradient* gradient, const ParamRef& ref, const at::Tensor& grad_y,
+                  const at::Tensor& x) const;
 
  private:
   // Return a weight in 8 bits: the kept one, or one that the next product's overwrites.

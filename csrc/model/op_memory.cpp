@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/fp8_products.h"
 #include "ops/attention/attention_choice.h"
 #include "ops/cpu/parallel.h"
 #include "ops/gemm/float_gemm.h"
@@ -52,13 +53,16 @@ int64_t block_products(const ModelConfig& c, c10::ScalarType dtype, int64_t toke
 }
 
 // Returns the scratch floats for a block's 8-bit products, whose operands are always widened.
-int64_t fp8_products(const ModelConfig& c, int64_t tokens) {
+int64_t fp8_products(const ModelConfig& c, int64_t tokens, bool wgrad) {
   int64_t most = 0;
   for (const LinearGroup group : kBlockLinearGroups) {
     const auto linears = linears_of(c, group);
     const int64_t inputs = linears.front().inputs, outputs = outputs_of(linears);
     most = std::max({most, cpu::widened_floats(tokens, inputs, outputs, /*narrow_out=*/true),
                      cpu::widened_floats(tokens, outputs, inputs, /*narrow_out=*/true)});
+    if (!wgrad) continue;
+    most = std::max(most, cpu::widened_floats(outputs, fp8_padded(tokens), inputs,
+                                              /*narrow_out=*/true));
   }
   return most;
 }
@@ -108,7 +112,8 @@ int64_t head_adapter_products(const ModelConfig& c, c10::ScalarType dtype, int64
 }  // namespace
 
 int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBatchSize& shape,
-                     int64_t tile_rows, int64_t threads, const AdapterSizes& adapters, bool fp8) {
+                     int64_t tile_rows, int64_t threads, const AdapterSizes& adapters, bool fp8,
+                     bool fp8_wgrad) {
   // The longest vector with a gradient that is summed over tokens.
   const int64_t widest =
       std::max({c.hidden_size, c.qkv_bias ? c.qkv_size() : 0,
@@ -118,7 +123,8 @@ int64_t plan_scratch(const ModelConfig& c, c10::ScalarType dtype, const MicroBat
   const int64_t rows = std::min(shape.labels, cpu::logit_chunk_limit(c.vocab_size));
   return std::max(
       {sums, head_and_losses(c, dtype, rows, threads), block_products(c, dtype, tile_rows, threads),
-       fp8 ? fp8_products(c, tile_rows) : 0, adapter_products(c, dtype, tile_rows, adapters),
+       fp8 ? fp8_products(c, tile_rows, fp8_wgrad) : 0,
+       adapter_products(c, dtype, tile_rows, adapters),
        head_adapter_products(c, dtype, shape.labels, rows, adapters.rank(AdapterGroup::kHead))});
 }
 

@@ -22,7 +22,8 @@ struct MicroBatchSize {
 // Returns the scratch memory for CPU ops, in float32 elements (ops/cpu/scratch.h). `tile_rows`:
 // tokens for which a block's linears compute at once.
 int64_t plan_scratch(const ModelConfig& config, c10::ScalarType dtype, const MicroBatchSize& shape,
-                     int64_t tile_rows, int64_t threads, const AdapterSizes& adapters, bool fp8);
+                     int64_t tile_rows, int64_t threads, const AdapterSizes& adapters, bool fp8,
+                     bool fp8_wgrad);
 
 // Returns the bytes that attention on the CPU allocates over all threads, without torch's
 // allocator.

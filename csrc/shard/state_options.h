@@ -50,6 +50,7 @@ struct StateOptions {
   int64_t context_parallel_size = 1;
   Fp8Scaling fp8 = Fp8Scaling::kNone;
   Fp8Format fp8_format = Fp8Format::kE4m3;
+  bool fp8_wgrad = false;  // weight gradients are products of 8 bits, too
   int64_t num_layers_at_start_in_bf16 = 0;
   int64_t num_layers_at_end_in_bf16 = 0;
   bool keep_fp8_weights = false;  // model/fp8_weights.h
@@ -92,6 +93,9 @@ struct StateOptions {
     require(
         fp8 != Fp8Scaling::kTensorwise || tile_tokens == 0, "tile_tokens is ", tile_tokens,
         ", and a scale of tensorwise fp8 is that of all tokens; use rowwise, or leave tiles out");
+    require(
+        !fp8_wgrad || fp8 != Fp8Scaling::kNone,
+        "fp8_wgrad is True, but fp8 is \"none\"; use --fp8 rowwise or tensorwise, or leave it out");
     require(
         !keep_fp8_weights || fp8 != Fp8Scaling::kNone,
         "keep_fp8_weights is True, but fp8 is \"none\"; use --fp8 rowwise or tensorwise, or leave "
@@ -143,6 +147,7 @@ constexpr auto state_option_fields() {
             "ranks that share the tokens of a micro-batch"),
       field("fp8", &Options::fp8, "scales of 8-bit floats in the blocks' linears; none: no fp8"),
       field("fp8_format", &Options::fp8_format, "hybrid: output gradients are e5m2, not e4m3"),
+      field("fp8_wgrad", &Options::fp8_wgrad, "weight gradients are products of 8 bits, too"),
       field("num_layers_at_start_in_bf16", &Options::num_layers_at_start_in_bf16,
             "blocks without fp8"),
       field("num_layers_at_end_in_bf16", &Options::num_layers_at_end_in_bf16, "blocks without fp8"),

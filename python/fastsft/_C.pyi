@@ -972,6 +972,7 @@ class StateOptions:
         context_parallel_size: typing.SupportsInt | typing.SupportsIndex = 1,
         fp8: str = "none",
         fp8_format: str = "e4m3",
+        fp8_wgrad: bool = False,
         num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex = 0,
         num_layers_at_end_in_bf16: typing.SupportsInt | typing.SupportsIndex = 0,
         keep_fp8_weights: bool = False,
@@ -997,6 +998,7 @@ class StateOptions:
         context_parallel_size: typing.SupportsInt | typing.SupportsIndex | None = None,
         fp8: str | None = None,
         fp8_format: str | None = None,
+        fp8_wgrad: bool | None = None,
         num_layers_at_start_in_bf16: typing.SupportsInt | typing.SupportsIndex | None = None,
         num_layers_at_end_in_bf16: typing.SupportsInt | typing.SupportsIndex | None = None,
         keep_fp8_weights: bool | None = None,
@@ -1023,6 +1025,11 @@ class StateOptions:
     def fp8_format(self) -> str:
         """
         hybrid: output gradients are e5m2, not e4m3
+        """
+    @property
+    def fp8_wgrad(self) -> bool:
+        """
+        weight gradients are products of 8 bits, too
         """
     @property
     def frozen_dtype(self) -> str:

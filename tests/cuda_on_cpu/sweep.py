@@ -253,5 +253,6 @@ def fp8() -> Iterator[Call]:
             into = torch.zeros(rows, columns).to(kind), torch.zeros(rows)
             for rowwise in (True, False):
                 yield Call("fp8_quantize", (x, rowwise, power_of_2, *into))
-            turned = torch.zeros(columns, rows).to(kind), torch.zeros(columns)
-            yield Call("fp8_quantize_transposed", (x, power_of_2, *turned))
+                width = rows if rowwise else rows + 3
+                turned = torch.ones(columns, width).to(kind), torch.zeros(columns)
+                yield Call("fp8_quantize_transposed", (x, rowwise, power_of_2, *turned))

@@ -103,15 +103,18 @@ def test_losses_are_those_of_the_cpu(family: str, dtype: str, limit: float, opti
     assert ours != expected, "the CPU's own ops ran"
 
 
+@pytest.mark.parametrize("wgrad", [False, True])
 @pytest.mark.parametrize(("fp8", "form"), [("rowwise", "e4m3"), ("tensorwise", "hybrid")])
-def test_linear_layers_of_8_bits(fp8: str, form: str) -> None:
-    options = {"intermediate": 112, "fp8": fp8, "fp8_format": form}
+def test_linear_layers_of_8_bits(fp8: str, form: str, wgrad: bool) -> None:
+    options = {"intermediate": 112, "fp8": fp8, "fp8_format": form, "fp8_wgrad": wgrad}
     expected, emulated = losses("llama", "bfloat16", **options), emulation()
     emulated.schedule(Order.WARP_AHEAD_RANDOM, seed=3)
     with emulated.instead_of_cpu_ops():
         ours = losses("llama", "bfloat16", **options)
     ran = {i.name for i in emulated.instances() if i.launches and i.file == "ops/fp8/fp8_cuda.cu"}
     assert any(name.startswith("rows_kernel") for name in ran) and len(ran) > 2
+    if wgrad and fp8 == "rowwise":
+        assert any(name.startswith("column_amax_kernel") for name in ran)
     for (loss, norm), (wanted, wanted_norm) in zip(ours, expected, strict=True):
         assert loss == pytest.approx(wanted, abs=0.02)
         assert norm == pytest.approx(wanted_norm, rel=3e-2)

@@ -22,6 +22,8 @@ FP8_CONFIG = {**CONFIG, "intermediate_size": 112}
 CURVES: dict[str, dict[str, Any]] = {
     "rowwise": {"fp8": "rowwise", "fp8_format": "e4m3"},
     "tensorwise": {"fp8": "tensorwise", "fp8_format": "hybrid"},
+    "rowwise, wgrad": {"fp8": "rowwise", "fp8_format": "e4m3", "fp8_wgrad": True},
+    "tensorwise, wgrad": {"fp8": "tensorwise", "fp8_format": "hybrid", "fp8_wgrad": True},
     "rowwise, kept": {"fp8": "rowwise", "fp8_format": "e4m3", "keep_fp8_weights": True},
     "rowwise, one block": {"fp8": "rowwise", "num_layers_at_start_in_bf16": 1, "recompute": "block"},
 }
@@ -46,12 +48,17 @@ def test_the_plan_is_what_is_allocated(fake_device: FakeDevices) -> None:
         assert allocated == pytest.approx(planned, rel=0.02), name
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bfloat16": {},
+    **{scaling: {"fp8": scaling} for scaling in SCALINGS},
+    **{f"{scaling} wgrad": {"fp8": scaling, "fp8_wgrad": True} for scaling in SCALINGS},
+}
 CASES = {
     f"{name} {tokens}": {
-        **case(2, [tokens], **({} if name == "bfloat16" else {"fp8": name})),
+        **case(2, [tokens], **options),
         "config": {**FP8_CONFIG, "num_hidden_layers": 2},
     }
-    for name in ("bfloat16", *SCALINGS)
+    for name, options in OPTIONS.items()
     for tokens in (SHORT, LONG)
 }
 
@@ -81,12 +88,17 @@ def in_8_bits(counts: Counts) -> int:
     return sum(count.flops for name, count in counts.items() if "fp8 product" in name)
 
 
+@pytest.mark.parametrize("wgrad", [False, True])
 @pytest.mark.parametrize("scaling", SCALINGS)
-def test_quantising_moves_the_bytes_of_the_time_model(scaling: str, counts: dict[str, Counts]) -> None:
-    """Of two layers. What a matrix's largest magnitude takes beside the matrix is not in the model."""
-    traffic = fp8_traffic(Widths.of(FP8_CONFIG), scaling)
-    per_token = bytes_of(of_tokens(counts, scaling)) / (LONG - SHORT)
-    assert per_token == pytest.approx(2 * traffic.token, rel=0.01)
+def test_quantising_moves_the_bytes_of_the_time_model(
+    scaling: str, wgrad: bool, counts: dict[str, Counts]
+) -> None:
+    """Of two layers. What largest magnitudes take beside the matrices is not in the model."""
+    traffic = fp8_traffic(Widths.of(FP8_CONFIG), scaling, wgrad=wgrad)
+    per_token = bytes_of(of_tokens(counts, scaling + " wgrad" * wgrad)) / (LONG - SHORT)
+    assert per_token == pytest.approx(2 * traffic.token, rel=0.05 if wgrad else 0.01)
+    if wgrad:
+        return
     weights = bytes_of(counts[f"{scaling} {SHORT}"]) - SHORT * per_token
     assert weights == pytest.approx(2 * traffic.micro_batch, rel=0.03)
 
@@ -104,9 +116,23 @@ def test_two_products_of_three_are_of_8_bits(scaling: str, counts: dict[str, Cou
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
-def test_launches_of_quantising(scaling: str, counts: dict[str, Counts]) -> None:
-    more = sum(count.calls for name, count in counts[f"{scaling} {SHORT}"].items() if "fp8_cuda" in name)
-    assert more == 2 * sum(FP8_KERNELS_PER_LAYER[scaling])
+def test_all_products_of_blocks_are_of_8_bits_with_wgrad(scaling: str, counts: dict[str, Counts]) -> None:
+    hidden, inner, query, key, _, _ = Widths.of(FP8_CONFIG)
+    block = hidden * (query + 2 * key) + query * hidden + 3 * hidden * inner
+    head = hidden * FP8_CONFIG["vocab_size"]
+    found = of_tokens(counts, f"{scaling} wgrad")
+    others = sum(count.flops for name, count in found.items() if "operation product" in name)
+    assert in_8_bits(found) == (LONG - SHORT) * 2 * 6 * block
+    assert others == (LONG - SHORT) * 6 * head
+
+
+@pytest.mark.parametrize("wgrad", [False, True])
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_launches_of_quantising(scaling: str, wgrad: bool, counts: dict[str, Counts]) -> None:
+    found = counts[f"{scaling}{' wgrad' * wgrad} {SHORT}"]
+    more = sum(count.calls for name, count in found.items() if "fp8_cuda" in name)
+    kernels = FP8_KERNELS_PER_LAYER[scaling]
+    assert more == 2 * (kernels.tokens + kernels.weights + kernels.wgrad * wgrad)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)

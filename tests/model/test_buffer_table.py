@@ -87,3 +87,20 @@ def test_operands_of_8_bits_are_reserved(fp8: str, recompute: str) -> None:
     engine = new_engine(config, recompute=recompute, compute_dtype="bfloat16", fp8=fp8)
     engine.reserve(**SIZES)
     assert engine.memory()["activations"] == sum(plan.parts[part] for part in PARTS)
+
+
+@pytest.mark.parametrize("fp8", ["rowwise", "tensorwise"])
+def test_operands_of_weight_gradients_of_8_bits_are_reserved(fp8: str) -> None:
+    """Transposed: output gradients in the memory of rows, inputs in their own, of the widest input."""
+    config = json.dumps({**CONFIGS["phi3"], "num_hidden_layers": 3})
+    options = {"compute_dtype": "bfloat16", "threads": torch.get_num_threads(), "fp8": fp8}
+    plan = planned_bytes(config, **SIZES, **options, fp8_wgrad=True)
+    without = planned_bytes(config, **SIZES, **options)
+    inner = CONFIGS["phi3"]["intermediate_size"]
+    padded = (TOKENS + 15) // 16 * 16
+    rows = (padded - TOKENS) * 2 * inner + 4 * (max(padded, 2 * inner) - TOKENS)
+    columns = padded * inner + 4 * inner
+    assert plan.parts["activations"] - without.parts["activations"] == rows + columns
+    engine = new_engine(config, compute_dtype="bfloat16", fp8=fp8, fp8_wgrad=True)
+    engine.reserve(**SIZES)
+    assert engine.memory()["activations"] == sum(plan.parts[part] for part in PARTS)

@@ -33,10 +33,14 @@ def quantized(
     return made[3].view(torch.uint8), made[4]
 
 
-def transposed(device: OpDevice, x: Tensor, kind: torch.dtype, power_of_2: bool) -> tuple[Tensor, Tensor]:
-    out, scales = torch.zeros(x.T.shape).to(kind), torch.full((x.shape[1],), torch.nan)
-    made = device.agree("fp8_quantize_transposed", x, power_of_2, out, scales)
-    return made[2].view(torch.uint8), made[3]
+def transposed(
+    device: OpDevice, x: Tensor, kind: torch.dtype, rowwise: bool, power_of_2: bool, width: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Bytes and scales by the op. width: elements of a row of the result, by default those of a column."""
+    rows, columns = x.shape
+    out, scales = torch.full((columns, width or rows), 7.0).to(kind), torch.full((columns,), torch.nan)
+    made = device.agree("fp8_quantize_transposed", x, rowwise, power_of_2, out, scales)
+    return made[3].view(torch.uint8), made[4]
 
 
 @pytest.mark.parametrize("cast", CASTS)
@@ -48,9 +52,19 @@ def test_bytes_are_those_of_torchao(device: OpDevice, name: str, cast: str) -> N
     factors = RECORDED[f"{name}.{cast}.factors"]
     assert torch.equal(scales, (1 / factors).expand(len(x)))
     if not rowwise:
-        data, scales = transposed(device, x, kind, power_of_2)
+        data, scales = transposed(device, x, kind, False, power_of_2)
         assert torch.equal(data, RECORDED[f"{name}.{cast}.bytes"].T)
         assert torch.equal(scales, (1 / factors).expand(x.shape[1]))
+
+
+@pytest.mark.parametrize("cast", ["rowwise", "rowwise_hybrid"])
+@pytest.mark.parametrize("name", MATRICES)
+def test_bytes_of_columns_are_those_of_torchao(device: OpDevice, name: str, cast: str) -> None:
+    """Each column has its scale, in the copy that has columns as rows."""
+    x, (kind, rowwise, power_of_2) = RECORDED[name], CASTS[cast]
+    data, scales = transposed(device, x, kind, rowwise, power_of_2)
+    assert torch.equal(data, RECORDED[f"{name}.{cast}_columns.bytes"].T)
+    assert torch.equal(scales, 1 / RECORDED[f"{name}.{cast}_columns.factors"])
 
 
 @pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
@@ -77,6 +91,30 @@ def test_the_plain_rule(device: OpDevice, dtype: torch.dtype, shape: tuple[int, 
         assert torch.equal(data, expected.view(torch.uint8)) and torch.equal(scales, wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 130), (300, 32), (129, 200), (2500, 24)])
+def test_columns_by_the_plain_rule(device: OpDevice, dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    """And the zeros behind them."""
+    rows, columns = shape
+    x = (torch.randn(shape) * torch.logspace(-3, 3, columns)).to(dtype)
+    for kind, rowwise, power_of_2 in CASTS.values():
+        expected, wanted = reference.fp8_quantize(x.T, kind, rowwise=rowwise, power_of_2=power_of_2)
+        for width in (rows, rows + 3, (rows + 15) // 16 * 16):
+            data, scales = transposed(device, x, kind, rowwise, power_of_2, width)
+            assert torch.equal(data[:, :rows], expected.view(torch.uint8)) and torch.equal(scales, wanted)
+            assert not data[:, rows:].any()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_column_that_is_not_finite_stays_so(device: OpDevice, bad: float) -> None:
+    x = torch.randn(70, 33).bfloat16()
+    x[66, 7] = bad
+    data, scales = transposed(device, x, torch.float8_e4m3fn, True, True, 80)
+    values = data.view(torch.float8_e4m3fn).float() * scales[:, None]
+    assert not values[7, :70].isfinite().any()
+    assert values[torch.arange(33) != 7].isfinite().all()
+
+
 @pytest.mark.parametrize("rowwise", [True, False])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_not_finite_stays_so(device: OpDevice, bad: float, rowwise: bool) -> None:
@@ -100,7 +138,11 @@ def test_empty_matrices() -> None:
         x, out = torch.zeros(shape).bfloat16(), torch.zeros(shape).to(torch.float8_e4m3fn)
         torch.ops.fastsft.fp8_quantize(x, True, True, out, torch.zeros(shape[0]))
         torch.ops.fastsft.fp8_quantize_transposed(
-            x, True, out.view(torch.uint8).T.contiguous().view(torch.float8_e4m3fn), torch.zeros(shape[1])
+            x,
+            shape[0] == 0,
+            True,
+            out.view(torch.uint8).T.contiguous().view(torch.float8_e4m3fn),
+            torch.zeros(shape[1]),
         )
 
 
@@ -119,7 +161,8 @@ def test_other_shapes_and_types_are_refused() -> None:
     for message, *arguments in refused:
         with pytest.raises(ValueError, match=message):
             torch.ops.fastsft.fp8_quantize(arguments[0], True, True, *arguments[1:])
-    with pytest.raises(ValueError, match="out has shape"):
-        torch.ops.fastsft.fp8_quantize_transposed(x, True, out, by_column)
+    for short in (out, turned[:, :3].contiguous()):
+        with pytest.raises(ValueError, match=r"out has shape .*, expected .6, at least 4."):
+            torch.ops.fastsft.fp8_quantize_transposed(x, False, True, short, by_column)
     with pytest.raises(ValueError, match="scales has shape"):
-        torch.ops.fastsft.fp8_quantize_transposed(x, True, turned, scales)
+        torch.ops.fastsft.fp8_quantize_transposed(x, False, True, turned, scales)

@@ -164,6 +164,19 @@ def test_fp8_makes_two_products_of_three_faster() -> None:
         assert half.seconds["quantising"] == pytest.approx(found.seconds["quantising"] / 2)
 
 
+def test_fp8_wgrad_makes_the_third_product_faster() -> None:
+    """It reads both operands twice and writes them once, transposed; frozen weights have no such product."""
+    plain, without, found = (
+        predict(plan(8192, "none", **options), H200)
+        for options in ({}, {"fp8": "rowwise"}, {"fp8": "rowwise", "fp8_wgrad": True})
+    )
+    saved = plain.seconds["products"] - without.seconds["products"]
+    assert plain.seconds["products"] - found.seconds["products"] == pytest.approx(1.5 * saved)
+    more = found.seconds["quantising"] - without.seconds["quantising"]
+    operands = 32 * 5 * (8 * 4096 + 3 * 11008)
+    assert more * H200.bandwidth * CENTRAL.elementwise == pytest.approx(operands, rel=0.01)
+
+
 def test_quantising_weights_is_shared_by_the_tokens_of_a_micro_batch() -> None:
     """3 bytes an element of the weights in forward and 5 in backward, and 3 of each token's operands."""
     small, large = (

@@ -12,14 +12,12 @@ import pytest
 from engines import STATE_OPTIONS
 from fastsft import _C
 from fastsft.arguments.device_fields import (
-    FP8_FLAGS,
     STATE_FLAGS,
     PrecisionArguments,
-    check_fp8,
-    fp8_flags,
     state_flag_choices,
 )
 from fastsft.arguments.engine_flags import state_options
+from fastsft.arguments.fp8 import FP8_FLAGS, check_fp8, fp8_flags
 from fastsft.runtime.devices import missing_fp8
 
 
@@ -34,7 +32,7 @@ def test_every_field_is_seen_with_its_text_and_kept() -> None:
         "sync_each_batch": False, "tile_tokens": 512, "offload_inputs": True,
         "context_parallel_size": 2, "fp8": "rowwise",
         "fp8_format": "hybrid", "num_layers_at_start_in_bf16": 1, "num_layers_at_end_in_bf16": 2,
-        "keep_fp8_weights": True,
+        "fp8_wgrad": True, "keep_fp8_weights": True,
     }  # fmt: skip
     options = _C.StateOptions(**given)
     assert values_of(options) == given and set(given) == STATE_OPTIONS
@@ -92,6 +90,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         context_parallel_size=1,
         fp8="tensorwise",
         fp8_format=None,
+        fp8_wgrad=True,
         num_layers_at_start_in_bf16=1,
         num_layers_at_end_in_bf16=0,
         keep_fp8_weights=True,
@@ -105,6 +104,7 @@ def test_arguments_become_options(ranks: int, strategy: str) -> None:
         "context_parallel_size": 1,
         "fp8": "tensorwise",
         "fp8_format": "hybrid",
+        "fp8_wgrad": True,
         "num_layers_at_start_in_bf16": 1,
         "num_layers_at_end_in_bf16": 0,
         "keep_fp8_weights": True,
@@ -135,7 +135,7 @@ def test_masters_of_bfloat16_runs_are_split_by_default(bf16: bool, given: str | 
 )
 def test_output_gradients_have_the_format_of_torchaos_recipe(fp8: str, given: str, expected: str) -> None:
     args = types.SimpleNamespace(
-        bf16=True, fp16=False, fp8=fp8, fp8_format=given, num_layers_at_start_in_bf16=0,
+        bf16=True, fp16=False, fp8=fp8, fp8_format=given, fp8_wgrad=False, num_layers_at_start_in_bf16=0,
         num_layers_at_end_in_bf16=0, keep_fp8_weights=False,
     )  # fmt: skip
     assert fp8_flags(args)["fp8_format"] == expected
@@ -148,6 +148,7 @@ def test_output_gradients_have_the_format_of_torchaos_recipe(fp8: str, given: st
         ({"fp8": "rowwise", "fp16": True}, "got --fp16 True"),
         ({"bf16": True, "fp8_format": "hybrid"}, "--fp8_format hybrid is for --fp8, which is not given"),
         ({"keep_fp8_weights": True}, "--keep_fp8_weights True is for --fp8, which is not given"),
+        ({"fp8_wgrad": True}, "--fp8_wgrad True is for --fp8, which is not given"),
         ({"num_layers_at_end_in_bf16": 1}, "--num_layers_at_end_in_bf16 1 is for --fp8"),
     ],
 )

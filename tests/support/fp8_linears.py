@@ -20,40 +20,55 @@ def as_8_bits(x: Tensor, kind: torch.dtype, *, rowwise: bool, power_of_2: bool) 
 
 
 class Fp8Product(torch.autograd.Function):
-    """x W^T of both operands in 8 bits, in bfloat16; backward has the weight in one scale."""
+    """x W^T of both operands in 8 bits, in bfloat16; backward has the weight in one scale.
+
+    With `wgrad` the weight gradient is a product of 8 bits, and `rowwise` has a scale for each row that is
+    added up in backward.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, scaling: str, grad_kind: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, scaling: str, grad_kind: torch.dtype, wgrad: bool
+    ) -> Tensor:
         """Multiply x [tokens, inputs] by a weight [outputs, inputs]."""
         ctx.save_for_backward(x, weight)
-        ctx.rowwise, ctx.grad_kind = scaling == "rowwise", grad_kind
+        ctx.rowwise, ctx.grad_kind, ctx.wgrad = scaling == "rowwise", grad_kind, wgrad
         left, right = (as_8_bits(m, E4M3, rowwise=ctx.rowwise, power_of_2=ctx.rowwise) for m in (x, weight))
         return (left @ right.T).bfloat16()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Return the gradients: of x by a product of 8 bits, of the weight by one of the operands before."""
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        """Return the gradients of x and of the weight."""
         (grad,), (x, weight) = grads, ctx.saved_tensors
-        left = as_8_bits(grad, ctx.grad_kind, rowwise=ctx.rowwise, power_of_2=ctx.rowwise)
-        right = as_8_bits(weight, E4M3, rowwise=False, power_of_2=ctx.rowwise)
-        return (left @ right).bfloat16(), (grad.float().T @ x.float()).bfloat16(), None, None
+        rowwise, wgrad = ctx.rowwise, ctx.wgrad
+        left = as_8_bits(grad, ctx.grad_kind, rowwise=rowwise, power_of_2=rowwise)
+        right = as_8_bits(weight.T, E4M3, rowwise=rowwise and wgrad, power_of_2=rowwise)
+        turned = [grad.float().T, x.float().T]
+        if wgrad:
+            turned = [
+                as_8_bits(each.T, kind, rowwise=rowwise, power_of_2=rowwise)
+                for each, kind in ((grad, ctx.grad_kind), (x, E4M3))
+            ]
+        return (left @ right.T).bfloat16(), (turned[0] @ turned[1].T).bfloat16(), None, None, None
 
 
 def put_in_8_bits(
-    model: nn.Module, scaling: str, grad_kind: torch.dtype, layers: Callable[[int], bool]
+    model: nn.Module, scaling: str, grad_kind: torch.dtype, layers: Callable[[int], bool], *, wgrad: bool
 ) -> None:
     """Let the linear layers of the blocks that `layers` takes multiply by Fp8Product."""
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear) or not name.startswith("model.layers."):
             continue
         if layers(int(name.split(".")[2])):
-            module.forward = product_of(module, scaling, grad_kind)  # type: ignore[method-assign]
+            module.forward = product_of(module, scaling, grad_kind, wgrad)  # type: ignore[method-assign]
 
 
-def product_of(module: nn.Linear, scaling: str, grad_kind: torch.dtype) -> Callable[[Tensor], Tensor]:
+def product_of(
+    module: nn.Linear, scaling: str, grad_kind: torch.dtype, wgrad: bool
+) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        made: Tensor = Fp8Product.apply(rows, module.weight, scaling, grad_kind)
+        made: Tensor = Fp8Product.apply(rows, module.weight, scaling, grad_kind, wgrad)
         return made.reshape(*x.shape[:-1], -1)
 
     return forward

@@ -29,9 +29,9 @@ void fp8_quantize(const at::Tensor& x, bool rowwise, bool power_of_2, const at::
   FASTSFT_DISPATCH(fp8_quantize, x, rowwise, power_of_2, out, scales);
 }
 
-void fp8_quantize_transposed(const at::Tensor& x, bool power_of_2, const at::Tensor& out,
-                             const at::Tensor& scales) {
-  FASTSFT_DISPATCH(fp8_quantize_transposed, x, power_of_2, out, scales);
+void fp8_quantize_transposed(const at::Tensor& x, bool rowwise, bool power_of_2,
+                             const at::Tensor& out, const at::Tensor& scales) {
+  FASTSFT_DISPATCH(fp8_quantize_transposed, x, rowwise, power_of_2, out, scales);
 }
 
 void check_fp8_quantize(const at::Tensor& x, bool, bool, const at::Tensor& out,
@@ -42,11 +42,13 @@ void check_fp8_quantize(const at::Tensor& x, bool, bool, const at::Tensor& out,
   check_shape(kOp, {"scales", scales}, {x.size(0)});
 }
 
-void check_fp8_quantize_transposed(const at::Tensor& x, bool, const at::Tensor& out,
+void check_fp8_quantize_transposed(const at::Tensor& x, bool, bool, const at::Tensor& out,
                                    const at::Tensor& scales) {
   constexpr const char* kOp = "fp8_quantize_transposed";
   check_quantized(kOp, x, out, scales);
-  check_shape(kOp, {"out", out}, {x.size(1), x.size(0)});
+  TORCH_CHECK_VALUE(out.dim() == 2 && out.size(0) == x.size(1) && out.size(1) >= x.size(0), kOp,
+                    ": out has shape ", out.sizes(), ", expected [", x.size(1), ", at least ",
+                    x.size(0), "]");
   check_shape(kOp, {"scales", scales}, {x.size(1)});
 }
 
@@ -55,8 +57,8 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
       "fp8_quantize(Tensor x, bool rowwise, bool power_of_2, Tensor(a!) out, Tensor(b!) scales) -> "
       "()");
   m.def(
-      "fp8_quantize_transposed(Tensor x, bool power_of_2, Tensor(a!) out, Tensor(b!) scales) -> "
-      "()");
+      "fp8_quantize_transposed(Tensor x, bool rowwise, bool power_of_2, Tensor(a!) out, Tensor(b!) "
+      "scales) -> ()");
 }
 
 }  // namespace fastsft

@@ -18,10 +18,12 @@ namespace fastsft {
 void fp8_quantize(const at::Tensor& x, bool rowwise, bool power_of_2, const at::Tensor& out,
                   const at::Tensor& scales);
 
-// Writes x [rows, columns] to out [columns, rows] and scales [columns], with amax of the matrix:
-// the transposed copy that cuBLASLt needs of a weight in backward.
-void fp8_quantize_transposed(const at::Tensor& x, bool power_of_2, const at::Tensor& out,
-                             const at::Tensor& scales);
+// Writes x [rows, columns] transposed to out [columns, width] and scales [columns]: the copy that
+// cuBLASLt needs of an operand whose rows a product adds up. `width` is at least `rows`, and the
+// elements behind them become zeros.
+//   rowwise: amax of each row of `out`, a column of x; otherwise amax of the matrix.
+void fp8_quantize_transposed(const at::Tensor& x, bool rowwise, bool power_of_2,
+                             const at::Tensor& out, const at::Tensor& scales);
 
 // Largest finite numbers.
 inline constexpr double kE4m3Limit = 448.0, kE5m2Limit = 57344.0;
@@ -29,7 +31,7 @@ inline constexpr double kLeastAmax = 1e-12;
 
 void check_fp8_quantize(const at::Tensor& x, bool rowwise, bool power_of_2, const at::Tensor& out,
                         const at::Tensor& scales);
-void check_fp8_quantize_transposed(const at::Tensor& x, bool power_of_2, const at::Tensor& out,
-                                   const at::Tensor& scales);
+void check_fp8_quantize_transposed(const at::Tensor& x, bool rowwise, bool power_of_2,
+                                   const at::Tensor& out, const at::Tensor& scales);
 
 }  // namespace fastsft

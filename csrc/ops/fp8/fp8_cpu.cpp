@@ -93,18 +93,50 @@ FASTSFT_INLINE void quantize(const Rows<T>& rows, const FactorRule& rule) {
 
 constexpr int64_t kTile = 64;
 
-// Writes columns [begin, end) of x [rows, columns] as rows of `out`.
+// Columns [begin, end) of a matrix with `rows` rows; they become rows of `width` bytes.
+template <typename T>
+struct Columns : Rows<T> {
+  int64_t rows, width;
+};
+
+// Writes the factors of `count` columns from `x` on.
 template <typename Format, typename T>
-FASTSFT_INLINE void quantize_columns(const Rows<T>& columns, int64_t rows, const FactorRule& rule) {
-  const float factor = rule.factor(*rule.amax, Format::kLimit);
+FASTSFT_INLINE void column_factors(const Columns<T>& columns, const T* x, const FactorRule& rule,
+                                   float* factors, int64_t count) {
+  uint32_t most[kTile] = {};
+  for (int64_t i = 0; rule.amax == nullptr && i < columns.rows; ++i) {
+    const T* row = x + i * columns.columns;
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) {
+      const uint32_t size = bits_of(to_float(row[j])) & 0x7FFFFFFFu;
+      most[j] = size > most[j] ? size : most[j];
+    }
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    const uint32_t finite_or_infinite = most[j] < 0x7F800000u ? most[j] : 0x7F800000u;
+    factors[j] = rule.factor(rule.amax ? *rule.amax : finite_or_infinite, Format::kLimit);
+  }
+}
+
+template <typename Format, typename T>
+FASTSFT_INLINE void quantize_columns(const Columns<T>& columns, const FactorRule& rule) {
+  float factors[kTile];
   uint8_t cast_row[kTile];
   for (int64_t begin = columns.begin; begin < columns.end; begin += kTile) {
     const int64_t count = std::min(kTile, columns.end - begin);
-    for (int64_t i = 0; i < rows; ++i) {
-      cast<Format>(columns.x + i * columns.columns + begin, factor, cast_row, count);
-      for (int64_t j = 0; j < count; ++j) columns.out[(begin + j) * rows + i] = cast_row[j];
+    const T* x = columns.x + begin;
+    uint8_t* out = columns.out + begin * columns.width;
+    column_factors<Format>(columns, x, rule, factors, count);
+    for (int64_t i = 0; i < columns.rows; ++i) {
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j)
+        cast_row[j] = to_fp8<Format>(to_float(x[i * columns.columns + j]) * factors[j]);
+      for (int64_t j = 0; j < count; ++j) out[j * columns.width + i] = cast_row[j];
     }
-    for (int64_t j = 0; j < count; ++j) columns.scales[begin + j] = 1.0f / factor;
+    for (int64_t j = 0; j < count; ++j) {
+      std::fill(out + j * columns.width + columns.rows, out + (j + 1) * columns.width, uint8_t{0});
+      columns.scales[begin + j] = 1.0f / factors[j];
+    }
   }
 }
 
@@ -117,12 +149,11 @@ FASTSFT_INLINE void quantize(const Rows<T>& rows, const FactorRule& rule, bool e
 }
 
 template <typename T>
-FASTSFT_INLINE void quantize_columns(const Rows<T>& columns, int64_t rows, const FactorRule& rule,
-                                     bool e5m2) {
+FASTSFT_INLINE void quantize_columns(const Columns<T>& columns, const FactorRule& rule, bool e5m2) {
   if (e5m2)
-    quantize_columns<E5m2>(columns, rows, rule);
+    quantize_columns<E5m2>(columns, rule);
   else
-    quantize_columns<E4m3>(columns, rows, rule);
+    quantize_columns<E4m3>(columns, rule);
 }
 
 // Run on one thread.
@@ -138,13 +169,12 @@ FASTSFT_CLONES void fp8_rows(const Rows<float>& rows, const FactorRule& rule, bo
 FASTSFT_CLONES void fp8_rows(const Rows<bfloat16>& rows, const FactorRule& rule, bool e5m2) {
   quantize(rows, rule, e5m2);
 }
-FASTSFT_CLONES void fp8_columns(const Rows<float>& columns, int64_t rows, const FactorRule& rule,
-                                bool e5m2) {
-  quantize_columns(columns, rows, rule, e5m2);
+FASTSFT_CLONES void fp8_columns(const Columns<float>& columns, const FactorRule& rule, bool e5m2) {
+  quantize_columns(columns, rule, e5m2);
 }
-FASTSFT_CLONES void fp8_columns(const Rows<bfloat16>& columns, int64_t rows, const FactorRule& rule,
+FASTSFT_CLONES void fp8_columns(const Columns<bfloat16>& columns, const FactorRule& rule,
                                 bool e5m2) {
-  quantize_columns(columns, rows, rule, e5m2);
+  quantize_columns(columns, rule, e5m2);
 }
 
 template <typename T>
@@ -194,16 +224,17 @@ void fp8_quantize_cpu(const at::Tensor& x, bool rowwise, bool power_of_2, const 
   });
 }
 
-void fp8_quantize_transposed_cpu(const at::Tensor& x, bool power_of_2, const at::Tensor& out,
-                                 const at::Tensor& scales) {
-  check_fp8_quantize_transposed(x, power_of_2, out, scales);
+void fp8_quantize_transposed_cpu(const at::Tensor& x, bool rowwise, bool power_of_2,
+                                 const at::Tensor& out, const at::Tensor& scales) {
+  check_fp8_quantize_transposed(x, rowwise, power_of_2, out, scales);
   const bool e5m2 = out.scalar_type() == at::kFloat8_e5m2;
   cpu::dispatch_wide(x.scalar_type(), [&]<typename T>() {
-    const uint32_t amax = cpu::matrix_amax<T>(x);
-    const cpu::FactorRule rule{&amax, power_of_2};
+    const uint32_t amax = rowwise ? 0 : cpu::matrix_amax<T>(x);
+    const cpu::FactorRule rule{rowwise ? nullptr : &amax, power_of_2};
     const int64_t rows = x.size(0);
     at::parallel_for(0, x.size(1), cpu::rows_per_task(rows), [&](int64_t begin, int64_t end) {
-      cpu::fp8_columns(cpu::rows_of<T>(x, out, scales, begin, end), rows, rule, e5m2);
+      cpu::fp8_columns({cpu::rows_of<T>(x, out, scales, begin, end), rows, out.size(1)}, rule,
+                       e5m2);
     });
   });
 }

@@ -21,6 +21,12 @@ at::Tensor fp8_parts(const at::Tensor& x) {
                    x.options().dtype(at::kFloat));
 }
 
+// Returns memory for the parts of each column's amax: one for each 64 rows, up to kFp8Slices.
+at::Tensor fp8_column_parts(const at::Tensor& x) {
+  const int64_t slices = std::clamp<int64_t>((x.size(0) + 63) / 64, 1, cuda::kFp8Slices);
+  return at::empty({slices, x.size(1)}, x.options().dtype(at::kFloat));
+}
+
 cuda::Fp8Args fp8_args(const at::Tensor& x, bool power_of_2, const at::Tensor& out,
                        const at::Tensor& scales, const at::Tensor& parts) {
   return {.x = x.data_ptr(),
@@ -29,7 +35,9 @@ cuda::Fp8Args fp8_args(const at::Tensor& x, bool power_of_2, const at::Tensor& o
           .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
           .rows = x.size(0),
           .columns = x.size(1),
+          .width = out.size(1),
           .parts_count = parts.defined() ? parts.size(0) : 0,
+          .slices = 0,
           .e5m2 = out.scalar_type() == at::kFloat8_e5m2,
           .power_of_2 = power_of_2,
           .access = cuda::access_width(x.size(1), {x}),
@@ -47,13 +55,14 @@ void fp8_quantize_cuda(const at::Tensor& x, bool rowwise, bool power_of_2, const
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void fp8_quantize_transposed_cuda(const at::Tensor& x, bool power_of_2, const at::Tensor& out,
-                                  const at::Tensor& scales) {
-  check_fp8_quantize_transposed(x, power_of_2, out, scales);
+void fp8_quantize_transposed_cuda(const at::Tensor& x, bool rowwise, bool power_of_2,
+                                  const at::Tensor& out, const at::Tensor& scales) {
+  check_fp8_quantize_transposed(x, rowwise, power_of_2, out, scales);
   const c10::cuda::CUDAGuard guard(x.device());
-  const at::Tensor parts = fp8_parts(x);
+  const at::Tensor parts = rowwise ? fp8_column_parts(x) : fp8_parts(x);
   cuda::Fp8Args args = fp8_args(x, power_of_2, out, scales, parts);
-  args.words = x.size(0) % 4 == 0 && cuda::alignment_of(out) >= 4;
+  args.slices = rowwise ? parts.size(0) : 0;
+  args.words = args.width % 4 == 0 && cuda::alignment_of(out) >= 4;
   cuda::launch_fp8_quantize_transposed(args, cuda::dtype_of(x), c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

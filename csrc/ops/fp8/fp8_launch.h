@@ -10,16 +10,22 @@ namespace fastsft::cuda {
 
 // Most blocks that look for a matrix's largest magnitude; each writes one part.
 inline constexpr int64_t kFp8Parts = 1024;
+// Most slices of the rows in which blocks look for the largest magnitude of each column.
+inline constexpr int64_t kFp8Slices = 32;
 
 // The formula is in ops/fp8/fp8.h. Matrices are contiguous.
 struct Fp8Args {
   const void* x;
   uint8_t* out;
   float* scales;
-  float* parts;  // [parts_count], for amax of the matrix; null for that of each row
+  // Largest magnitudes: of parts of the matrix [parts_count], of columns [slices, columns], or null
+  // if each row has its own.
+  float* parts;
   int64_t rows;
   int64_t columns;
+  int64_t width;  // of `out`, which is [rows, columns], or transposed [columns, width]
   int64_t parts_count;
+  int64_t slices;  // 0: one scale for the matrix
   bool e5m2;
   bool power_of_2;
   int access;  // elements per memory access

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_type_hints
 
+from fastsft.arguments.fp8 import FP8_FLAGS, FP8_SWITCHES, Fp8Flags, check_fp8
 from fastsft.arguments.support import ignored, rejected, supported
 from fastsft.arguments.values import union_members
 
@@ -96,12 +97,17 @@ class PrecisionArguments:
     fp8: Literal["rowwise", "tensorwise"] | None = supported(
         None,
         "8-bit floats in the products of the blocks' linear layers, with --bf16 True: a scale for each token "
-        "and row, or one for each matrix; weight gradients, embedding and head stay in bfloat16",
+        "and row, or one for each matrix; embedding and head stay in bfloat16, and weight gradients "
+        "without --fp8_wgrad",
     )
     fp8_format: Literal["e4m3", "hybrid"] | None = supported(
         None,
         "of --fp8: e4m3 for all operands, or hybrid, which has output gradients in e5m2; as in torchao, e4m3 "
         "with rowwise and hybrid with tensorwise where it is not given",
+    )
+    fp8_wgrad: bool = supported(
+        False,
+        "of --fp8: weight gradients are products of 8 bits, too; faster and less accurate",
     )
     num_layers_at_start_in_bf16: int = supported(0, "of --fp8: first blocks that stay in bfloat16")
     num_layers_at_end_in_bf16: int = supported(0, "of --fp8: last blocks that stay in bfloat16")
@@ -175,12 +181,6 @@ class ShardingArguments:
 
 # Fields of these arguments that are also options of the C++ core's StateOptions, under the same names.
 STATE_FLAGS = ("grad_dtype", "optim_dtype", "master_dtype")
-# Fields that say which linear layers compute in 8 bits, and how; StateOptions has the same names.
-FP8_FLAGS = ("fp8", "fp8_format", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")
-# The same flags, and the one that changes only speed and memory.
-_ALL_FP8_FLAGS = (*FP8_FLAGS, "keep_fp8_weights")
-# torchao's format of output gradients for each recipe
-_FP8_FORMATS = {"rowwise": "e4m3", "tensorwise": "hybrid"}
 # State options with separate float32 master weights: they need the most memory to offload and to save.
 FLOAT32_MASTERS = {"compute_dtype": "bfloat16", "master_dtype": "float32"}
 # State options of --bf16 True: masters of 16 bits next to the bfloat16 weights.
@@ -196,8 +196,8 @@ def state_flag_choices() -> dict[str, tuple[str, ...]]:
 
 
 def fp8_flag_choices() -> dict[str, tuple[str, ...]]:
-    """Return the allowed values of each field in FP8_FLAGS; () for a number."""
-    return {name: _choices(name) for name in FP8_FLAGS}
+    """Return the allowed values of each field in FP8_FLAGS but the switches; () for a number."""
+    return {name: _choices(name) for name in FP8_FLAGS if name not in FP8_SWITCHES}
 
 
 def attention_kernels() -> tuple[str, ...]:
@@ -209,25 +209,6 @@ def _choices(name: str) -> tuple[str, ...]:
     literal = union_members(get_type_hints(PrecisionArguments)[name])[0]
     choices: tuple[str, ...] = get_args(literal)
     return choices
-
-
-class Fp8Flags(Protocol):
-    """Arguments that decide which linear layers compute in 8 bits."""
-
-    @property
-    def bf16(self) -> bool: ...
-    @property
-    def fp16(self) -> bool: ...
-    @property
-    def fp8(self) -> str | None: ...
-    @property
-    def fp8_format(self) -> str | None: ...
-    @property
-    def num_layers_at_start_in_bf16(self) -> int: ...
-    @property
-    def num_layers_at_end_in_bf16(self) -> int: ...
-    @property
-    def keep_fp8_weights(self) -> bool: ...
 
 
 class EngineFlags(Fp8Flags, Protocol):
@@ -268,31 +249,6 @@ def state_flags(args: EngineFlags) -> dict[str, Any]:
     flags = {name: getattr(args, name) for name in STATE_FLAGS}
     default = "split" if args.bf16 else "float32"
     return {**flags, "master_dtype": flags["master_dtype"] or default}
-
-
-def fp8_flags(args: Fp8Flags) -> dict[str, Any]:
-    """Return the values of --fp8 and its flags as StateOptions has them. ValueError as in `check_fp8`."""
-    check_fp8(args)
-    if args.fp8 is None:
-        return {}
-    flags = {name: getattr(args, name) for name in _ALL_FP8_FLAGS}
-    return {**flags, "fp8_format": args.fp8_format or _FP8_FORMATS[args.fp8]}
-
-
-def check_fp8(args: Fp8Flags) -> None:
-    """Raise ValueError for --fp8 without bfloat16, and for its other flags without --fp8."""
-    if args.fp8 is not None and not args.bf16:
-        given = "--fp16 True" if args.fp16 else "float32"
-        raise ValueError(
-            f"--fp8 {args.fp8}: expected --bf16 True, whose activations it quantises, got {given}; "
-            "add --bf16 True, or leave --fp8 out"
-        )
-    for name in _ALL_FP8_FLAGS[1:]:
-        if args.fp8 is None and getattr(args, name):
-            raise ValueError(
-                f"--{name} {getattr(args, name)} is for --fp8, which is not given; add --fp8 rowwise or "
-                f"--fp8 tensorwise, or leave --{name} out"
-            )
 
 
 def lower_precision(state: _C.StateOptions) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.device_fields import EngineFlags, compute_dtype, fp8_flags, state_flags
+from fastsft.arguments.device_fields import EngineFlags, compute_dtype, state_flags
+from fastsft.arguments.fp8 import fp8_flags
 from fastsft.arguments.values import not_an_object, truth
 from fastsft.runtime.launch import Launch
 from fastsft.runtime.messages import warn_once

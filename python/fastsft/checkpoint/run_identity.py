@@ -9,8 +9,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.device_fields import FP8_FLAGS
 from fastsft.arguments.engine_flags import optimizer_of
+from fastsft.arguments.fp8 import FP8_FLAGS
 from fastsft.checkpoint.state_files import MOST_STATE_BYTES
 from fastsft.data.chat.labelling import DATE, label_identity
 from fastsft.data.token_cache import tokenizer_digest

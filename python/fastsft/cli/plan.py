@@ -26,6 +26,7 @@ from fastsft.arguments.engine_flags import (
     state_options,
     strategy_of,
 )
+from fastsft.arguments.fp8 import FP8_SWITCHES
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.options import MODEL_NAMES, FieldAction, fields_on_line, parse_bool
 from fastsft.arguments.values import parse_size
@@ -119,10 +120,11 @@ def _add_state_flags(parser: argparse.ArgumentParser) -> None:
     for name, choices in fp8_flag_choices().items():
         taken: dict[str, Any] = {"choices": choices} if choices else {"type": int}
         parser.add_argument(f"--{name}", default=defaults[name], help="as in training", **taken)
-    parser.add_argument(
-        "--keep_fp8_weights", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
-        help="as in training",
-    )  # fmt: skip
+    for name in FP8_SWITCHES:
+        parser.add_argument(
+            f"--{name}", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+            help="as in training",
+        )  # fmt: skip
     parser.add_argument(
         "--attention_kernel", choices=attention_kernels(), default=defaults["attention_kernel"],
         help="as in training",

@@ -15,16 +15,16 @@ KERNELS_PER_LAYER = 31
 class Fp8Kernels(NamedTuple):
     """Kernels that quantise the operands of a layer's four linear layers in forward and backward.
 
-    tokens: for inputs and output gradients. weights: for weights.
+    tokens: for inputs and output gradients. weights: for weights. wgrad: for operands of weight gradients.
     """
 
     tokens: int
     weights: int
+    wgrad: int
 
 
-# By scales. A scale for a whole matrix needs its largest magnitude first, which is a kernel more; so do the
-# scales of weights in backward.
-FP8_KERNELS_PER_LAYER = {"rowwise": Fp8Kernels(8, 12), "tensorwise": Fp8Kernels(16, 16)}
+# By scales. A scale for a whole matrix or a column needs the largest magnitude first, which is a kernel more.
+FP8_KERNELS_PER_LAYER = {"rowwise": Fp8Kernels(8, 12, 16), "tensorwise": Fp8Kernels(16, 16, 16)}
 
 
 class Widths(NamedTuple):
@@ -95,11 +95,11 @@ class Fp8Traffic(NamedTuple):
     kept: int
 
 
-def fp8_traffic(widths: Widths, scaling: str, policy: str = "none") -> Fp8Traffic:
+def fp8_traffic(widths: Widths, scaling: str, policy: str = "none", *, wgrad: bool = False) -> Fp8Traffic:
     """Return the bytes that a layer's 8-bit products need in forward and backward under a recompute policy.
 
-    An element of 2 bytes is read and one of 1 byte is written. For a scale of a whole matrix the elements are
-    read twice. Each row has a scale of 4 bytes.
+    An element of 2 bytes is read and one of 1 byte is written. For a scale of a whole matrix or a column the
+    elements are read twice. Each row has a scale of 4 bytes. wgrad: weight gradients are products of 8 bits.
     """
     hidden, inner, query, key, _, _ = widths
     rowwise = scaling == "rowwise"
@@ -116,6 +116,8 @@ def fp8_traffic(widths: Widths, scaling: str, policy: str = "none") -> Fp8Traffi
     forward = (*layers, *again)
     token = sum(element * inputs + 4 for inputs, _ in forward)
     token += sum(element * outputs + 4 for _, outputs in layers)
+    if wgrad:  # scales and parts of columns do not depend on the tokens
+        token += sum(5 * (inputs + outputs) for inputs, outputs in layers)
     transposed = sum(5 * inputs * outputs + 4 * inputs for inputs, outputs in layers)
     whole, kept = (
         transposed + sum(element * inputs * outputs + 4 * outputs for inputs, outputs in made)

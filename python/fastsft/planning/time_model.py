@@ -143,6 +143,8 @@ def _host_seconds(model: _Model, compute: float) -> float:
 def _saved(model: _Model, recomputed: _Recomputed, rates: Rates) -> float:
     """Return the FLOPs per token at the rate of 16 bits whose time 8-bit products save."""
     in_8_bits = (2 * model.blocks + recomputed.products) * model.fp8_layers / model.layers
+    if model.fp8_wgrad:
+        in_8_bits += model.blocks * model.fp8_layers / model.layers
     return float(in_8_bits * (1 - 1 / rates.fp8_gain))
 
 
@@ -249,6 +251,7 @@ class _Model:
         in_16_bits = self.state.num_layers_at_start_in_bf16 + self.state.num_layers_at_end_in_bf16
         # layers whose output and input gradient are products of 8 bits
         self.fp8_layers = 0 if self.state.fp8 == "none" else self.layers - in_16_bits
+        self.fp8_wgrad = self.state.fp8_wgrad and not self.has_adapters
 
     def exchanged_width(self, ranks: int) -> int:
         """Return the elements that a token sends in a forward pass: its heads and what attention makes."""
@@ -263,7 +266,8 @@ class _Model:
         if self.fp8_layers:
             quantising = FP8_KERNELS_PER_LAYER[self.state.fp8]
             of_weights = 0 if self.state.keep_fp8_weights else quantising.weights  # kept: few
-            kernels += self.fp8_layers * (quantising.tokens + of_weights)
+            of_gradients = quantising.wgrad if self.fp8_wgrad else 0
+            kernels += self.fp8_layers * (quantising.tokens + of_weights + of_gradients)
         return kernels
 
     def quantised_bytes(self, policy: str) -> float:
@@ -271,7 +275,7 @@ class _Model:
 
         Each tile multiplies by the weights. Kept ones are quantised once a step, frozen ones never.
         """
-        traffic = fp8_traffic(self.widths, self.state.fp8, policy)
+        traffic = fp8_traffic(self.widths, self.state.fp8, policy, wgrad=self.fp8_wgrad)
         weights = traffic.micro_batch * self.tiles / self.tokens
         if self.state.keep_fp8_weights:
             weights = 0.0 if self.has_adapters else traffic.kept / self.step_tokens

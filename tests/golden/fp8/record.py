@@ -3,8 +3,8 @@
 The models are transformers' in bfloat16, with float32 masters and AdamW here: gradients go to the masters,
 whose roundings are the weights of the next step. torchao takes the linear layers of the blocks, and the
 head stays.
-`tensorwise` has weight gradients of the operands before the cast, as `rowwise_with_gw_hp` has; both are
-otherwise torchao's.
+Recipes with `wgrad` are torchao's `rowwise` and `tensorwise`. Without it the weight gradients are products
+of the operands before the cast: torchao's `rowwise_with_gw_hp`, and its `tensorwise` with that change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODELS = {
     "llama of 2 layers": {"model_type": "llama", "num_hidden_layers": 2},
     "llama of 12 layers": {"model_type": "llama", "num_hidden_layers": 12},
 }
-RECIPES = ("bfloat16", "rowwise", "tensorwise")
+RECIPES = ("bfloat16", "rowwise", "tensorwise", "rowwise wgrad", "tensorwise wgrad")
 # name: (format, one scale a row, scales are powers of two)
 CASTS = {
     "rowwise": ("e4m3", True, True),
@@ -39,6 +39,7 @@ CASTS = {
     "tensorwise_hybrid": ("e5m2", False, False),
     "backward_weight": ("e4m3", False, True),
 }
+COLUMNS = ("rowwise", "rowwise_hybrid")  # casts that a weight gradient's operands have by columns
 
 
 def matrices() -> dict[str, torch.Tensor]:
@@ -74,15 +75,17 @@ def write_casts(path: Path) -> None:
     made = {}
     for name, x in matrices().items():
         made[name] = x
-        for cast, (kind, rowwise, power_of_2) in CASTS.items():
+        casts = {cast: (cast, -1) for cast in CASTS} | {f"{cast}_columns": (cast, 0) for cast in COLUMNS}
+        for label, (cast, dim) in casts.items():
+            kind, rowwise, power_of_2 = CASTS[cast]
             granularity = ScalingGranularity.AXISWISE if rowwise else ScalingGranularity.TENSORWISE
             factor = tensor_to_scale(
-                x, kinds[kind], scaling_granularity=granularity, axiswise_dim=-1 if rowwise else None,
+                x, kinds[kind], scaling_granularity=granularity, axiswise_dim=dim if rowwise else None,
                 round_scales_to_power_of_2=power_of_2,
             )  # fmt: skip
             values = to_fp8_saturated(x.float() * factor, kinds[kind])
-            made[f"{name}.{cast}.bytes"] = values.view(torch.uint8)
-            made[f"{name}.{cast}.factors"] = factor.reshape(-1).clone()
+            made[f"{name}.{label}.bytes"] = values.view(torch.uint8)
+            made[f"{name}.{label}.factors"] = factor.reshape(-1).clone()
     save_file(made, path)
 
 
@@ -117,8 +120,9 @@ def in_8_bits(model: torch.nn.Module, recipe: str) -> None:
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
     from torchao.float8.config import CastConfig, ScalingType
 
-    if recipe == "rowwise":
-        config = Float8LinearConfig.from_recipe_name("rowwise_with_gw_hp")
+    names = {"rowwise": "rowwise_with_gw_hp", "rowwise wgrad": "rowwise", "tensorwise wgrad": "tensorwise"}
+    if recipe in names:
+        config = Float8LinearConfig.from_recipe_name(names[recipe])
     else:
         kept = CastConfig(scaling_type=ScalingType.DISABLED)
         config = Float8LinearConfig(

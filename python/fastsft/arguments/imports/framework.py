@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from fastsft.arguments.data import DataArguments, ModelArguments
-from fastsft.arguments.device_fields import FP8_FLAGS, STATE_FLAGS
+from fastsft.arguments.device_fields import STATE_FLAGS
+from fastsft.arguments.fp8 import FP8_FLAGS
 from fastsft.arguments.imports.draft import Draft, is_off, plain
 from fastsft.arguments.lora import LoraArguments
 from fastsft.arguments.parsing.hints import near_flag

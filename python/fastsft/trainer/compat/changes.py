@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from fastsft.arguments.device_fields import FP8_FLAGS, STATE_FLAGS
+from fastsft.arguments.device_fields import STATE_FLAGS
+from fastsft.arguments.fp8 import FP8_FLAGS
 from fastsft.arguments.from_transformers import as_arguments, sync_from_source
 from fastsft.arguments.values import is_same
 from fastsft.model.output_directory import prepare_output_directory
