@@ -290,6 +290,15 @@ int64_t lowest_trained_layer(const ModelConfig& c, const DecoderLayout& layout) 
   return layer;
 }
 
+bool trains_linears(const ModelConfig& c, const DecoderLayout& layout) {
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    const BlockRefs block = block_refs(c, layout, layer);
+    if (block.qkv.trained || block.output.trained || block.gate_up.trained || block.down.trained)
+      return true;
+  }
+  return false;
+}
+
 AdapterSizes adapter_sizes(const ModelConfig& c, const DecoderLayout& layout) {
   AdapterSizes sizes = AdapterLayout(c, layout.adapters()).sizes();
   sizes.first_layer = std::max<int64_t>(lowest_trained_layer(c, layout), 0);

@@ -141,6 +141,8 @@ HeadRefs head_refs(const ModelConfig& config, const DecoderLayout& layout);
 
 // Returns the lowest layer with trained parameters; -1 means the embedding, num_layers the head.
 int64_t lowest_trained_layer(const ModelConfig& config, const DecoderLayout& layout);
+// Returns true if a block's linear layer is trained whole.
+bool trains_linears(const ModelConfig& config, const DecoderLayout& layout);
 AdapterSizes adapter_sizes(const ModelConfig& config, const DecoderLayout& layout);
 
 }  // namespace fastsft

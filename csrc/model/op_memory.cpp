@@ -61,8 +61,9 @@ int64_t fp8_products(const ModelConfig& c, int64_t tokens, bool wgrad) {
     most = std::max({most, cpu::widened_floats(tokens, inputs, outputs, /*narrow_out=*/true),
                      cpu::widened_floats(tokens, outputs, inputs, /*narrow_out=*/true)});
     if (!wgrad) continue;
-    most = std::max(most, cpu::widened_floats(outputs, fp8_padded(tokens), inputs,
-                                              /*narrow_out=*/true));
+    for (const bool narrow_out : {false, true}) {
+      most = std::max(most, cpu::widened_floats(outputs, fp8_padded(tokens), inputs, narrow_out));
+    }
   }
   return most;
 }

@@ -110,7 +110,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const PlanRequest& r) {
                              .tile_tokens = r.state.tile_tokens,
                              .offload_inputs = r.state.offload_inputs,
                              .fp8 = fp8.is_used(),
-                             .fp8_wgrad = fp8.wgrad,
+                             .fp8_wgrad = fp8.wgrad && trains_linears(config, layout),
                              .keep_fp8_weights = r.state.keep_fp8_weights,
                              .context_ranks = heads.ranks()},
                             micro_batch);

@@ -101,6 +101,14 @@ def test_operands_of_weight_gradients_of_8_bits_are_reserved(fp8: str) -> None:
     rows = (padded - TOKENS) * 2 * inner + 4 * (max(padded, 2 * inner) - TOKENS)
     columns = padded * inner + 4 * inner
     assert plan.parts["activations"] - without.parts["activations"] == rows + columns
+    adapters = _C.AdapterOptions(
+        linears=[_C.AdapterLinear("model.layers.1.mlp.down_proj", rank=4, scale=1.0)]
+    )
+    plan_of_frozen, frozen = (
+        planned_bytes(config, **SIZES, **options, adapters=adapters, fp8_wgrad=wgrad)
+        for wgrad in (True, False)
+    )
+    assert plan_of_frozen.parts == frozen.parts
     engine = new_engine(config, compute_dtype="bfloat16", fp8=fp8, fp8_wgrad=True)
     engine.reserve(**SIZES)
     assert engine.memory()["activations"] == sum(plan.parts[part] for part in PARTS)

@@ -65,6 +65,16 @@ def test_blocks_of_rows_on_the_cpu() -> None:
         assert_close(out, product(*given))
 
 
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_a_sum_without_terms(device: OpDevice, beta: float) -> None:
+    """As in the weight gradient of a rank without tokens."""
+    a, b = torch.zeros(5, 0).to(torch.float8_e4m3fn), torch.zeros(16, 0).to(torch.float8_e4m3fn)
+    given = (a, torch.full((5,), torch.nan), b, torch.full((16,), torch.nan))
+    out = torch.full((5, 16), 3.0 if beta else torch.nan)
+    made = device.agree("scaled_gemm", *given, out, out, beta, True, False)[5]
+    assert torch.equal(made, torch.full((5, 16), 3.0 * beta))
+
+
 def test_an_empty_operand() -> None:
     given = operands(0, 16, 32)
     out = torch.empty(0, 16)

@@ -38,7 +38,8 @@ class CurveBand:
 
 BFLOAT16_MOMENTS_CURVE = CurveBand(largest=0.003, mean=0.0005)  # bfloat16 moments beside float32, 30 steps
 # fp8 recipes beside torchao's, 30 steps, by the number of layers: more layers amplify what 8 bits round away
-FP8_CURVES = {2: CurveBand(largest=0.03, mean=0.01), 12: CurveBand(largest=0.2, mean=0.03)}
+FP8_CURVES = {2: CurveBand(largest=0.03, mean=0.008), 12: CurveBand(largest=0.15, mean=0.03)}
+FP8_WGRAD_CURVES = {2: CurveBand(largest=0.03, mean=0.01), 12: CurveBand(largest=0.2, mean=0.03)}
 BFLOAT16_CURVE = CurveBand(largest=0.005, mean=0.0015)  # bfloat16 compute beside float32, 30 steps
 
 

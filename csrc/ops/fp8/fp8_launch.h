@@ -10,8 +10,9 @@ namespace fastsft::cuda {
 
 // Most blocks that look for a matrix's largest magnitude; each writes one part.
 inline constexpr int64_t kFp8Parts = 1024;
-// Most slices of the rows in which blocks look for the largest magnitude of each column.
-inline constexpr int64_t kFp8Slices = 32;
+// Most slices of the rows in which blocks look for the largest magnitude of each column. Every tile
+// reads the parts of its columns again, so there are few.
+inline constexpr int64_t kFp8Slices = 8;
 
 // The formula is in ops/fp8/fp8.h. Matrices are contiguous.
 struct Fp8Args {

@@ -20,19 +20,18 @@ void widened_gemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ou
   if (!wide.is_same(out)) out.copy_(wide);
 }
 
+// out = beta * addend, where the sum has no terms; `addend` is `out` or does not overlap it.
+void empty_sum(const at::Tensor& addend, const at::Tensor& out, double beta) {
+  if (!addend.is_same(out)) out.copy_(addend);
+  beta == 0 ? out.zero_() : out.mul_(beta);
+}
+
 // out = op(a) op(b) + beta * addend; `addend` is `out` or does not overlap it.
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
              const at::Tensor& out, bool transpose_a, bool transpose_b, double beta) {
   if (out.numel() == 0) return;
   const c10::cuda::CUDAGuard guard(a.device());
-  const auto add_in_place = [&] {
-    if (!addend.is_same(out)) out.copy_(addend);
-  };
-  if (a.numel() == 0) {  // an empty sum
-    add_in_place();
-    beta == 0 ? out.zero_() : out.mul_(beta);
-    return;
-  }
+  if (a.numel() == 0) return empty_sum(addend, out, beta);
   const at::Tensor left = cuda::with_separate_rows(a), right = cuda::with_separate_rows(b);
   const cuda::GemmKey key =
       cuda::gemm_key(left, right, addend, out, transpose_a, transpose_b, beta);
@@ -42,7 +41,7 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
                               .out = out.data_ptr(),
                               .beta = static_cast<float>(beta)}))
     return;
-  add_in_place();
+  if (!addend.is_same(out)) out.copy_(addend);
   widened_gemm(a, b, out, transpose_a, transpose_b, beta);
 }
 
@@ -64,6 +63,7 @@ void scaled_gemm_cuda(const at::Tensor& a, const at::Tensor& scale_a, const at::
   check_scaled_gemm(a, scale_a, b, scale_b, addend, out, beta, rowwise, fast_accumulation);
   if (out.numel() == 0) return;
   const c10::cuda::CUDAGuard guard(a.device());
+  if (a.numel() == 0) return empty_sum(addend, out, beta);
   const at::Tensor added = cuda::with_separate_rows(addend);
   cuda::GemmKey key = cuda::gemm_key(a, b, added, out, false, true, beta);
   key.dtype = cuda::Dtype::kBFloat16;

@@ -15,9 +15,8 @@ FP8_FLAGS = (
     "num_layers_at_start_in_bf16",
     "num_layers_at_end_in_bf16",
 )
-# Flags of --fp8 that are True or False; keep_fp8_weights changes only speed and memory.
-FP8_SWITCHES = ("fp8_wgrad", "keep_fp8_weights")
-_ALL_FP8_FLAGS = (*FP8_FLAGS, "keep_fp8_weights")
+_ALL_FP8_FLAGS = (*FP8_FLAGS, "keep_fp8_weights")  # the last changes only speed and memory
+FP8_SWITCHES = ("fp8_wgrad", "keep_fp8_weights")  # flags that are True or False
 # torchao's format of output gradients for each recipe
 _FP8_FORMATS = {"rowwise": "e4m3", "tensorwise": "hybrid"}
 

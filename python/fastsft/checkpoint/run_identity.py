@@ -176,7 +176,8 @@ def read_run_state(directory: str | Path) -> dict[str, Any]:
 
 def check_same_run(trainer: SavedRun, saved: dict[str, Any], directory: str | Path) -> None:
     """Raise ValueError if the run would not continue the saved run. Warn about harmless differences."""
-    current, saved = describe_run(trainer), {"optimizer": "adamw", **saved}  # old checkpoints lack the key
+    # old checkpoints lack these keys
+    current, saved = describe_run(trainer), {"optimizer": "adamw", "fp8_wgrad": False, **saved}
     saved["labelling"] = label_identity(saved.get("labelling") or {}) or None  # drops a record limit
     if saved.get("base_weights") is not None:  # the checkpoint has adapters
         current["base_weights"] = trainer.model.base_weights_next_to(directory)

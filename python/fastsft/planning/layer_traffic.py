@@ -116,7 +116,7 @@ def fp8_traffic(widths: Widths, scaling: str, policy: str = "none", *, wgrad: bo
     forward = (*layers, *again)
     token = sum(element * inputs + 4 for inputs, _ in forward)
     token += sum(element * outputs + 4 for _, outputs in layers)
-    if wgrad:  # scales and parts of columns do not depend on the tokens
+    if wgrad:  # parts of columns come from the cache, and their scales do not depend on the tokens
         token += sum(5 * (inputs + outputs) for inputs, outputs in layers)
     transposed = sum(5 * inputs * outputs + 4 * inputs for inputs, outputs in layers)
     whole, kept = (

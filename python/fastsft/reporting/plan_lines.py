@@ -62,8 +62,8 @@ def _fp8_text(setting: EngineSettings) -> str:
     kept = f" but for the first {left[0]} and last {left[1]} blocks" if any(left) else ""
     emulated = " (emulated on a CPU: slower than bfloat16)" if setting.device == "cpu" else ""
     made = ", weights kept in 8 bits" if state.keep_fp8_weights else ""
-    wgrad = ", weight gradients too" if state.fp8_wgrad else ""
-    return f"linear layers in fp8 {state.fp8}, {state.fp8_format}{wgrad}{kept}{made}{emulated}"
+    wgrad = ", also for weight gradients" if state.fp8_wgrad else ""
+    return f"linear layers in fp8 {state.fp8}, {state.fp8_format}{kept}{wgrad}{made}{emulated}"
 
 
 def _sum(name: str, size: int, of: int | None) -> str:
