@@ -26,6 +26,7 @@ HOPELESS = {
             ]
         }
     ],
+    "number": [{"conversations": human_gpt(1, 2)}],
     "novalue": [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "text": "b"}]}],
     "noturns": [{"conversations": []}],
     "null": [{"conversations": human_gpt("a", None)}],
@@ -86,6 +87,8 @@ def _write_other_files(folder: Path) -> None:
     (folder / "state" / "dataset_info.json").write_text("{}")
     (folder / "state" / "state.json").write_text("{}")
     (folder / "wide.csv").write_bytes("prompt,completion\na,b\n".encode("utf-16"))
+    with zipfile.ZipFile(folder / "a.docx", "w") as archive:
+        archive.writestr("word/document.xml", "a")
     with zipfile.ZipFile(folder / "archive.csv", "w") as archive:
         archive.write(DATA, "data.json")
     for name, text in {
@@ -94,6 +97,7 @@ def _write_other_files(folder: Path) -> None:
         "comma.csv": "instruction,output\na,b,c\n", "header.csv": "prompt,completion\n", "blank.txt": "",
         "comma.tsv": "prompt,completion\na,b\n", "twice.csv": "prompt,prompt\na,b\n",
         "commas.jsonl": '{"prompt": "a", "completion": "b"},\n' * 3, "none.yaml": "max_steps: None\n",
+        "a.md": "# Chat\n", "half.json.txt": '[{"conversations": [{"from": "human", "value": "\\ud800"}]}]',
         "list.yaml": "seed: [1, 2]\n", "flags.json": '{"seed": 1,}', "table.parquet": "none",
         "glued.jsonl": '{"conversations": []}{"conversations": []}',
     }.items():  # fmt: skip

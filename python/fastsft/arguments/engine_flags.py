@@ -219,6 +219,8 @@ def fsdp_settings(value: object) -> dict[str, Any]:
             known = (*_NO_EFFECT, *_REFUSED, "state_dict_type", "hybrid_shard_size", *_SWITCHES)
             near = nearest_text(key, known) or f"; known: {', '.join(known)}"
             raise ValueError(f"--fsdp_config: unknown key {key!r}{near}, or leave it out")
+    if str(settings.get("version", 1)) not in ("1", "2"):
+        raise ValueError(f"--fsdp_config: version: expected 1 or 2, got {settings['version']!r}")
     if settings.get("min_num_params", 0) and settings.get("transformer_layer_cls_to_wrap") is not None:
         raise ValueError(
             "`min_num_params` and `transformer_layer_cls_to_wrap` are mutually exclusive; leave one out"

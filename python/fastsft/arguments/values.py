@@ -185,8 +185,10 @@ def json_object(name: str, value: object) -> dict[str, Any]:
         try:
             value = with_values(json.loads(value))
         except (json.JSONDecodeError, RecursionError) as error:
+            text = str(value)
+            reason = f"no such file{missing_hint(text)}" if text.endswith(".json") else error
             raise ValueError(
-                f"--{name}: expected a JSON object, such as '{{\"name\": 1}}', got {value!r}: {error}"
+                f"--{name}: expected a JSON object, such as '{{\"name\": 1}}', got {value!r}: {reason}"
             ) from None
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"--{name}: {not_an_object(value)}")

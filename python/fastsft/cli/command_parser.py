@@ -80,15 +80,20 @@ class CommandParser(argparse.ArgumentParser):
             return
         if self.word_flag and not any(word.startswith("-") for word in unknown):
             self.error(f"{unknown[0]!r} follows no flag; write {self.word_flag} {shlex.quote(unknown[0])}")
-        if flags := [flag for flag in map(_flag_name, unknown) if flag in _OF_PLACES]:
+        if flags := self._flags_of_places(unknown):
             places = [_words_of(action) for action in self._actions if not action.option_strings]
-            if places:
-                named = ", ".join(f"--{flag}" for flag in flags)
-                self.error(
-                    f"unknown flag {named}: its value is written alone, as in {self.prog} {' '.join(places)}"
-                )
+            named = ", ".join(f"--{flag}" for flag in flags)
+            self.error(f"unknown flag {named}: write its value alone, as in {self.prog} {' '.join(places)}")
         fields = {row.name for row in argument_rows()}
         self.error(unknown_words(unknown, self._option_string_actions, fields))
+
+    def _flags_of_places(self, unknown: Sequence[str]) -> list[str]:
+        """Return the names of unknown flags that mean places, and are no beginning of a known flag."""
+        if all(action.option_strings for action in self._actions):
+            return []
+        known = [_flag_name(option) for option in self._option_string_actions]
+        flags = [flag for flag in map(_flag_name, unknown) if flag in _OF_PLACES]
+        return [flag for flag in flags if not any(name.startswith(flag) for name in known)]
 
 
 def _flag_name(word: str) -> str:

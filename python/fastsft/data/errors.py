@@ -55,6 +55,9 @@ _ADVICE = {
     r"invalid UTF-8(?!.*UTF-16)": (
         "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
     ),
+    r"\.(docx|pptx|odt): .*a ZIP archive": "or is it a document? Make conversations of its text",
+    r"\.(md|rst|tex): not JSON": "a text: make conversations of it, as in docs/data_files.md",
+    r"its fields are .*\b(model_type|architectures)\b": "a model's configuration: name conversations",
     r"\.(xlsx|ods): .*a ZIP archive": "or is it a spreadsheet? Save its table as CSV",
     r"\.(tar|tgz)(\.\w+)?: not JSON at byte 0": "an archive: unpack it, and name its files",
     r"not JSON at byte 0: .*column 1: <": "a page of HTML or XML, and no data: fetch it again",
@@ -79,12 +82,19 @@ EXPECTED = {
     "no_conversations": "records as in docs/data_files.md",
     "not_an_object": 'an object for each record, as in {"messages": [...]} or {"conversations": [...]}',
     "broken_alternation": "user and assistant in turn: join the two messages into one",
+    "lone_surrogate": "text that UTF-8 can hold: leave out the half of a character, \\udXXX",
     "not_trained": 'a reply with "train": true, or without the field',
     **dict.fromkeys(
         ("ends_with_user", "empty_last_reply", "assistant_only", "empty_conversation", "empty_user"), _TURNS
     ),
 }
-_IN_ERRORS = ("bad_message", "broken_alternation", "empty_conversation")  # whose own texts say no way out
+_IN_ERRORS = (
+    "bad_message",
+    "broken_alternation",
+    "empty_conversation",
+    "lone_surrogate",
+    "not_text",
+)  # whose own texts say no way out
 
 
 def reading_hint(message: str) -> str:

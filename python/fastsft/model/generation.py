@@ -220,8 +220,8 @@ class ChatModel:
         room = self.max_positions - len(prompt)
         if room < 1:
             raise ValueError(
-                f"{len(prompt)} tokens of prompt leave no room for a reply, as the model has "
-                f"{self.max_positions} positions; ask with a shorter text"
+                f"{len(prompt)} tokens of prompt leave no room for a reply, at most "
+                f"{self.max_positions} in all; ask with a shorter text"
             )
         tokens = self._continuation.tokens(
             prompt,

@@ -41,6 +41,7 @@ def local_directory(name: str, flag: str = _FLAG) -> Path | None:
     if not may_be_hub_name(name):
         raise ValueError(
             f"{flag}: {name} is not a directory{_tagged(name) or missing_hint(path, directories=True)}"
+            f"{_of_parts(name)}"
         )
     return None
 
@@ -57,9 +58,19 @@ def _kind(path: Path, name: str) -> str:
 
 
 def _tagged(name: str) -> str:
-    """Return the hint at a name of Ollama, such as qwen2.5:7b; "" for other names."""
+    """Return the hint at a name of Ollama, such as qwen2.5:7b, or with a revision; "" for other names."""
+    plain, at, revision = name.partition("@")
+    if at and may_be_hub_name(plain):
+        return f"; a revision is downloaded first: hf download {plain} --revision {revision} --local-dir DIR"
     is_of_ollama = re.fullmatch(r"[\w.-]+(/[\w.-]+)?:[\w.-]+", name) is not None
     return "; a name of Ollama: the hub has the model by another, as owner/name" if is_of_ollama else ""
+
+
+def _of_parts(name: str) -> str:
+    """Return the hint at the form of hub names, for a name with too many parts that exists nowhere."""
+    parts = name.strip("/").split("/")
+    is_path = name.startswith((".", "/", "~")) or os.path.isdir(parts[0])
+    return "" if is_path or len(parts) != 3 else "; a hub model is named owner/name"
 
 
 def _near(path: Path) -> str:

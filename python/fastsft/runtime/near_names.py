@@ -59,6 +59,8 @@ def missing_hint(path: str | os.PathLike[str], *, directories: bool = False) -> 
     name = os.path.expanduser(os.fspath(path))
     if variable := re.search(r"\$\{?\w+\}?", name):
         return f"; {variable[0]} is not replaced here: use double quotes in a shell, and its value in a file"
+    if name.startswith("~"):
+        return f"; no user {name[1:].split('/')[0]} has a home directory here"
     if re.match(r"[A-Za-z]:[\\/]", name):
         linux = f"/mnt/{name[0].lower()}/{name[3:]}".replace("\\", "/")
         return f"; a path of Windows: on Linux write it with /, in WSL as {linux}"

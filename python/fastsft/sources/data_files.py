@@ -103,6 +103,8 @@ def _hint_at(path: str) -> str:
     if "/datasets/" in path and "://" in path:
         name = path.partition("/datasets/")[2].split("/")
         return f"; a data set of the hub is {PREFIX}{'/'.join(name[:2]) if len(name) > 1 else 'owner/name'}"
+    if "{" in path or "}" in path:
+        return "; braces are the shell's: leave the quotes out, or write a pattern with *"
     if path in ("None", "null", "none"):
         return "; leave the flag out"
     if path.startswith("file://"):

@@ -60,7 +60,7 @@ def read_prompts(
             f"got: {error}"
         ) from None
     if not records:
-        raise ValueError(f"{flag}: expected a prompt a line, got an empty file; write some, or give a number")
+        raise ValueError(f"{flag}: expected prompts, got an empty file; write one a line, or give a number")
     if len(records) > _MOST_PROMPTS:
         raise _too_many(flag, f"{len(records):,} prompts")
     found = []

@@ -162,6 +162,10 @@ def _way_of_stray(word: str, options: Iterable[str], *, in_training: bool) -> st
     name, equals, value = word.partition("=")
     if equals and f"--{name}" in options:
         return f"write --{name} {value}"
+    if equals and in_training:
+        key = name.lstrip("+~").rpartition(".")[2]
+        hint = about_foreign(key) or _of_near(near_flag(key, [option.lstrip("-") for option in options]))
+        return f"{hint or 'fastsft args lists all flags'}; a flag is written --NAME VALUE"
     if not word.strip(_DASHES):
         return "flags begin with two hyphens, and no space follows them"
     if in_training and word.endswith(".py"):
@@ -180,6 +184,10 @@ def _way_of_stray(word: str, options: Iterable[str], *, in_training: bool) -> st
     if word.endswith((".jsonl", ".parquet", ".arrow", ".csv", ".tsv", ".gz", ".zst")):
         return "several files of data are one value: --data_path a.json,b.json, or a pattern in quotes"
     return "a value with spaces needs quotes"
+
+
+def _of_near(flag: str | None) -> str:
+    return f"write --{flag}" if flag else ""
 
 
 def unknown_words(argv: Sequence[str], options: Collection[str], of_training: Collection[str] = ()) -> str:
