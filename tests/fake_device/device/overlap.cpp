@@ -1,6 +1,4 @@
 // Counts the operations that are launched next to a collective, before anything waits for it.
-#include <algorithm>
-
 #include "state.h"
 
 namespace fake_device {
