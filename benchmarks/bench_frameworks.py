@@ -135,7 +135,7 @@ def losses_of(out: Path) -> list[float]:
 def compared_labels(config: Path, model: Path, data: Path, python: str) -> Comparison:
     """What `fastsft inspect --against_config` compares."""
     found = read_configuration(config)
-    names = ("mask_policy", "template", "learn", "learn_thoughts")
+    names = ("mask_policy", "template", "learn", "learn_thoughts", "default_system")
     settings = LabelSettings(**{name: str(found.imported[name]) for name in names if name in found.imported})
     setup = prepare(str(model), settings, LENGTH, str(data))
     seen = setup.read(str(data), _C.SurveyChoice(count=RECORDS, whole=True))[1]

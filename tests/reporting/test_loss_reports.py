@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import signal
 import types
 import xml.etree.ElementTree as ET
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from fastsft.reporting.chart import (
     round_ticks,
     tick_text,
 )
+from fastsft.reporting.end_page import talk_command
 from fastsft.reporting.loss_history import LossHistory, drawing, panels
 from fastsft.reporting.loss_reports import LossReports, loss_page
 from fastsft.reporting.status import stop_reason
@@ -261,3 +264,10 @@ def test_the_page_names_model_learning_rate_and_batch(run):
     page = (out / "loss.html").read_text()
     for name, value in [("model", "qwen"), ("learning rate", "5e-05, linear"), ("batch", "8 x 1 x 1")]:
         assert f"<span>{name}</span><b>{value}</b>" in page
+
+
+def test_the_chat_command_has_the_system_text_of_training(tmp_path: Path) -> None:
+    assert talk_command(tmp_path) == f"fastsft chat {tmp_path}"
+    report = {"train": {"default_system": "Be kind.\nIt's late."}}
+    (tmp_path / "data_report.json").write_text(json.dumps(report))
+    assert shlex.split(talk_command(tmp_path))[3:] == ["--system", "Be kind.\nIt's late."]

@@ -22,7 +22,8 @@ class Prompts:
     """A maker of prompts for a tokenizer with a chat template.
 
     template: a name in `chat_templates()`; by default the model's own template, or vicuna_v1.1 if the model
-    has none. settings: label settings, of which role names, date and chat_template_name are used.
+    has none. settings: label settings, of which role names, date, chat_template_name and default_system are
+    used.
     name: the name of the template in use. stop_id: the id of the token that ends replies; None if
     the tokenizer has no such token. ValueError if the template is unknown.
     """
@@ -37,7 +38,7 @@ class Prompts:
         settings = LabelSettings(
             mask_policy="spans", template=template, train_turns="last", role_map=given.role_map,
             role_aliases=given.role_aliases, chat_template_name=given.chat_template_name,
-            template_date=given.template_date,
+            template_date=given.template_date, default_system=given.default_system,
         )  # fmt: skip
         self._labeller = make_labeller(native, _LENGTH, -1, settings, tokenizer=tokenizer, prompts=True)
         described = describe(self._labeller)

@@ -80,6 +80,9 @@ def read_configuration(path: Path, name: str | None = None) -> Configuration:
         raise ValueError(f"{path} is a file of {source.framework.title}; labels are compared with {known}")
     draft = source.translate(path.parent)
     settings = {key: source.given[key] for key in _KEYS[trainer].split() if source.given.get(key) is not None}
+    system = str(settings.get("system", ""))  # of ms-swift; the adapter has another working directory
+    if system.endswith(".txt") and (place := draft.found(system)) is not None:
+        settings["system"] = str(Path(place).resolve())
     described = _DESCRIBED.get(trainer)
     found = {str(Path(file).resolve()): each for file, each in described(draft)} if described else None
     return Configuration(trainer, settings, draft.values, found)

@@ -108,9 +108,14 @@ _THOUGHTS = re.compile(
     r"|<\|START_THINKING\|>.*?(?:<\|END_THINKING\|>|$)|<\|channel\|>analysis<\|message\|>.*?(?:<\|end\|>|$)",
     re.S,
 )
-# What may stand in front of a turn: special tokens, the speaker's name, white space.
-_OPENING = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|user|human|[\W_]", re.I)
+# What opens a turn: special tokens and the speaker's name, with white space and colons.
+_OPENING = re.compile(r"<(?![^<>]*sys)[^<>\s]+>|\[/?INST\]|user|human", re.I)
 _TAG = re.compile(r"</?think>|\[/?THINK\]|</?seed:think>|<\|channel\|>analysis")
+
+
+def _is_opening(text: str) -> bool:
+    rest = _OPENING.sub("", text)
+    return rest != text and not any(character.isalnum() for character in rest)
 
 
 class Place:
@@ -260,7 +265,7 @@ class Classifier:
         row = self._ours if cell.is_theirs_learned is None else self._theirs
         if not text.strip():
             return Kind.END_MARK if learned and self._is_end(row, span) else Kind.WHITE_SPACE
-        if place.message_at(span) < 0 and (self._has_tools or _OPENING.sub("", text)):
+        if place.message_at(span) < 0 and (self._has_tools or not _is_opening(text)):
             return Kind.TOOL_TEXT if self._has_tools else Kind.DEFAULT_SYSTEM
         if self._is_end(row, span) and span[1] - span[0] <= 2:
             return Kind.END_MARK

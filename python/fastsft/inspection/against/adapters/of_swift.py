@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 THOUGHTS = "<think>\n{}\n</think>\n\n"  # as its data has them, in the text
 NAMES = {"template": "template_type", "system": "default_system"}  # of its command line, and of its code
+OF_TEXT = ("system", "response_prefix")
 OF_PROCESSOR = ("model_type",)  # settings of the model; the others are of the template
 
 
@@ -21,7 +23,11 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
     settings = {"max_length": request["max_length"], "truncation_strategy": "right", **request["settings"]}
     of_model = {name: settings[name] for name in OF_PROCESSOR if name in settings}
     processor = get_processor(request["model"], **of_model)
-    chosen = {NAMES.get(name, name): value for name, value in settings.items() if name not in OF_PROCESSOR}
+    chosen = {
+        NAMES.get(name, name): as_text(value) if name in OF_TEXT else value
+        for name, value in settings.items()
+        if name not in OF_PROCESSOR
+    }
     template = get_template(processor, **chosen)
     template.set_mode("train")
     shown = {"template_type": template.template_meta.template_type, **settings}
@@ -45,6 +51,11 @@ def encode(request: dict[str, Any], records: list[dict[str, Any]]) -> Iterator[d
             continue
         entries = made if isinstance(made, list) else [made]
         yield {"index": number, "rows": [[list(e["input_ids"]), list(e["labels"])] for e in entries]}
+
+
+def as_text(given: str) -> str:
+    """Read a text as `TemplateArguments` does: a .txt file, or with escaped line breaks."""
+    return Path(given).read_text("utf-8") if given.endswith(".txt") else given.replace("\\n", "\n")
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
