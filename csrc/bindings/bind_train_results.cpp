@@ -27,7 +27,7 @@ void bind_train_results(py::module_& module) {
           [](const ReplayDigests& self) {
             return std::pair(self.first.reduced, self.second.reduced);
           },
-          "of what it got from them");
+          "of gradients after their reduction");
   py::class_<UnitDigest>(module, "UnitDigest", "CRC-32C of one unit.")
       .def_readonly("unit", &UnitDigest::unit, "name")
       .def_readonly("shard", &UnitDigest::shard, "ranks with the same one hold the same state")

@@ -94,7 +94,7 @@ std::string explain_object(const RecordSketch& record, const std::string& name,
         record.fields, [](const FieldSketch& field) { return field.kind == ValueKind::kObject; });
     return is_first && is_alone && has_others
                ? "; if each of them is a record, write a list of their values"
-               : concat("; if the record is ", quoted(name), ", write what it holds alone");
+               : concat("; if the record is ", quoted(name), ", write its value alone");
   }
   if (!has_others && has_two_texts(inside)) {
     return concat("; if one text of ", quoted(name), " is asked and one is the reply, name them ",

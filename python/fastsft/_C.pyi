@@ -1546,7 +1546,7 @@ class ReplayDigests:
     @property
     def reduced(self) -> tuple[int, int]:
         """
-        of what it got from them
+        of gradients after their reduction
         """
 
 class UnitDigest:

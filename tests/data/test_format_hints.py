@@ -33,7 +33,7 @@ OASST = {"message_id": "6ab", "parent_id": None, "text": "Can you?", "role": "pr
         ("SQuAD", {"question": "q", "answers": {"text": ["a"]}}, "its fields are question, answers"),
         ("OpenAI's batch", {"custom_id": "1", "method": "POST", "url": "u", "body": {"messages": [
             {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}},
-         'if the record is "body", write what it holds alone'),
+         'if the record is "body", write its value alone'),
         ("records by id", {name: {"prompt": "q", "completion": "a"} for name in ("x", "y")},
          "if each of them is a record, write a list of their values"),
         ("opus", {"translation": {"en": "q", "de": "a"}},
