@@ -1,6 +1,7 @@
 #include "core/json.h"
 
 #include <set>
+#include <stdexcept>
 #include <vector>
 
 #include "core/error.h"
@@ -61,7 +62,12 @@ Json parse_json(std::string_view text, const std::string& where, int max_depth, 
 }
 
 Json read_json_file(const std::string& path, const char* only) {
-  return parse_json(read_regular_file(path, kMaxJsonFile), path, 64, only);
+  const std::string text = read_regular_file(path, kMaxJsonFile);
+  try {
+    return parse_json(text, path, 64, only);
+  } catch (const std::invalid_argument& error) {
+    throw_invalid(error.what(), "; correct the file, or copy it again");
+  }
 }
 
 }  // namespace fastsft

@@ -146,7 +146,7 @@ def test_the_file(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", "ollama", str(model), "--overwrite", "--gguf", str(gguf)]) == 1
     assert "no such file; fastsft export gguf writes one" in capsys.readouterr().err
     assert (model / "Modelfile").read_text() == text
-    gguf.touch()
+    gguf.write_bytes(b"GGUF")
     assert cli.main(["export", "ollama", str(model), "--overwrite", "--gguf", str(gguf)]) == 0
     assert (model / "Modelfile").read_text() == text.replace(str(model), str(gguf), 1)
     assert cli.main(["export", "ollama", str(model)]) == 1

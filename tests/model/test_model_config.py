@@ -209,3 +209,11 @@ def test_positions_of_layers_with_rotations_of_their_own_are_stretched_where_all
         "sliding_attention": plain,
     }
     assert "stretched, as FastChat does" in told
+
+
+@pytest.mark.parametrize("positions", [0, -1])
+def test_no_positions_are_refused(positions: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"max_position_embeddings: expected at least 1, got {positions}; write"
+    ):
+        extend_positions(ModelConfig({"max_position_embeddings": positions}), 130)

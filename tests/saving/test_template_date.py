@@ -105,3 +105,11 @@ def test_a_record_that_is_spoiled_is_left_to_the_resume(
     (Path(flags["output_dir"]) / "fastsft_finished.json").unlink()
     with pytest.raises(ValueError, match=r"checkpoint-2"):
         train({**flags, "max_steps": 4})
+
+
+def test_a_date_that_no_template_asks_for(flags: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    named: dict[str, Any] = {**flags, "template": "vicuna_v1.1", "mask_policy": "spans", "max_steps": 1}
+    with pytest.raises(ValueError, match="expected a day such as 2026-11-26, got 'tomorrow'"):
+        train(**named, template_date="tomorrow")
+    train(**named, template_date=BEGIN)
+    assert f"--template_date {BEGIN}: no effect, the template asks for no date" in caplog.text

@@ -57,6 +57,11 @@ def _ollama(args: argparse.Namespace, out: Path) -> list[str]:
     weights = args.directory if args.gguf is None else args.gguf
     if args.gguf is not None and not args.gguf.is_file():
         raise ValueError(f"--gguf: {args.gguf}: no such file; fastsft export gguf writes one")
+    if args.gguf is not None and args.gguf.open("rb").read(4) != b"GGUF":
+        raise ValueError(
+            f"--gguf: {args.gguf}: expected a GGUF file, which begins with GGUF, got another; fastsft export "
+            "gguf DIR writes one"
+        )
     template = ollama_template(Tokenizer.from_pretrained(args.directory))
     replace_file(out, modelfile(template, os.path.abspath(weights)))
     return [*template.notes, f"written: {out}; ollama create NAME -f {out}"]
@@ -143,6 +148,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="gguf: of the matrices; default: as they are stored; llama-quantize makes smaller ones",
     )
     add_trust(parser)
+    if len(arguments) > 1 and {*arguments[:2]} == {*_FORMATS}:
+        parser.error(
+            "expected ollama or gguf, got both; write fastsft export gguf DIR, and then "
+            "fastsft export ollama DIR --gguf DIR/model.gguf"
+        )
     for word in arguments:
         if re.fullmatch(r"(i?q\d\w*|int[48]|fp[48]|[48]bit)", word, re.IGNORECASE):
             parser.error(

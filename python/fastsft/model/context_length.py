@@ -28,6 +28,11 @@ def extend_positions(config: ModelConfig, model_max_length: int, *, in_table: bo
     ValueError for Phi-3, whose configuration does not allow linear scaling.
     """
     positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and positions < 1:
+        raise ValueError(
+            f"config.json: max_position_embeddings: expected at least 1, got {positions}; write the number "
+            "of positions that the model was trained for"
+        )
     if not positions or model_max_length <= positions:
         return None
     if in_table:

@@ -271,10 +271,16 @@ def resolve_trackers(report_to: str | Iterable[str] | None) -> list[str]:
     """Return the names of the trackers that `--report_to` selects.
 
     `none` and None select no tracker, `all` selects those whose library is installed. ValueError for an
-    unknown name, or if the library of a named tracker is missing.
+    unknown name, for none next to other names, or if the library of a named tracker is missing.
     """
     registry, chosen = trackers(), []
-    for name in requested_trackers(report_to):
+    names = requested_trackers(report_to)
+    if "none" in names and len(names) > 1:
+        raise ValueError(
+            f"--report_to: expected none alone, or names of trackers, got {' '.join(names)}; leave out the "
+            "one that is not meant"
+        )
+    for name in names:
         if name == "none":
             continue
         if name == "all":

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fastsft import _C
+from fastsft.data.chat.model_template import read_day
 from fastsft.data.chat.template_check import check_prompt, check_template, check_thoughts
 from fastsft.data.chat.template_choice import OwnTemplate, TemplateWithTools, choose_template
+from fastsft.runtime.messages import warn_once
 from fastsft.runtime.terminal import one_line
 
 PROBE_LENGTH = 1 << 16
@@ -133,6 +135,10 @@ def make_labeller(
         chosen.template_date, chosen.has_tools,
     )  # fmt: skip
 
+    if chosen.template_date is not None and not (model and model.asks_for_date):
+        warn_once(
+            f"--template_date {read_day(chosen.template_date)}: no effect, the template asks for no date"
+        )
     learn = chosen.learned_replies
     turns = _turns(chosen.train_turns, learn, model)
     stop = model.stop_token if model else str(_C.find_chat_template(name).stop_token)

@@ -73,7 +73,7 @@ class ModelTemplate:
         self.source = without_bos(source, adds_bos)
         # The template sees a date without time of day, so that the token cache stays valid for a day and all
         # ranks have the same labels.
-        self.date = _day(day)
+        self.date = read_day(day)
         self.asks_for_date = "strftime_now" in source
         self._seconds = seconds
         named = {name: getattr(tokenizer, name, None) for name in _NAMED}
@@ -267,7 +267,8 @@ def _with_place(answer: dict[str, Any]) -> ValueError:
     )
 
 
-def _day(given: str | None) -> str:
+def read_day(given: str | None) -> str:
+    """Return a day as YYYY-MM-DD; today if it is None. ValueError for a text of another form."""
     try:
         return (date.today() if given is None else date.fromisoformat(given)).isoformat()
     except ValueError:
