@@ -128,6 +128,26 @@ def test_the_system_text_of_swift(given: str, system: str | None, tmp_path: Path
     assert ("system" in lost(draft)) is (given == "other.txt")
 
 
+@pytest.mark.parametrize(
+    ("words", "learned"),
+    [
+        ("--model Qwen/Qwen3-8B", "filled"),
+        ("--model models/Qwen3-30B-A3B-Base/", "filled"),
+        ("--model my --template qwen3", "filled"),
+        ("--model Qwen/Qwen3-8B --loss_scale last_round", "filled"),
+        ("--model Qwen/Qwen3-8B --disable_ignore_empty_think true", None),
+        ("--model Qwen/Qwen3-4B-Instruct-2507", None),
+        ("--model Qwen/Qwen3-8B --template chatml", None),
+        ("--model Qwen/Qwen2.5-7B-Instruct", None),
+    ],
+)
+def test_empty_thoughts_of_swift(words: str, learned: str | None, tmp_path: Path) -> None:
+    """TemplateArguments._set_loss_scale adds ignore_empty_think for hybrid thinking models."""
+    draft, _ = imported(tmp_path / "run.sh", f"swift sft {words} --dataset a.jsonl")
+    assert draft.values.get("learn_thoughts") == learned
+    assert lost(draft) == set()
+
+
 def test_swift(tmp_path: Path) -> None:
     (tmp_path / "chats.jsonl").write_text("")
     draft, ranks = imported(tmp_path / "run.sh", SWIFT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from fastsft.arguments.imports import shared
@@ -58,6 +59,13 @@ _LOST = named({
     "ranks share conversations": "deepspeed_autotp_size zero_hpz_partition_size",
     "optimizer and data go on with the weights": "resume_only_model",
 })  # fmt: skip
+# Hybrid thinking models in ms-swift 4.6, whose TemplateMeta has is_thinking and non_thinking_prefix: names of
+# templates, and names of models whose template it is without the key
+_HYBRID_TEMPLATES = re.compile(
+    r"qwen3(_[58])?|deepseek_v(3_1|4\w*)|glm(4_[57]|5_\w+)|gemma4|hunyuan|hy_v3\w*|ling3|minicpm5\w*|"
+    r"kimi_k\w+|spark2_5|xing4_0|youtu_llm"
+)
+_HYBRID_MODELS = re.compile(r"qwen3-[\d.]+b(-a[\d.]+b)?(-base)?|glm-4\.[57](-\w+)?|hunyuan-.*", re.IGNORECASE)
 _LORA = "lora_rank lora_alpha lora_dropout target_modules target_regex modules_to_save lora_bias use_rslora"
 _KINDS = ("tuner_type", "train_type", "sft_type")  # the same key in ms-swift 4, 3 and 2
 _SHARDED = {
@@ -164,7 +172,26 @@ def _labels(draft: Draft) -> None:
     if values and all(part in known for part in parts):
         draft.carry("loss_scale", values)
     draft.expect("loss_scale", ("default",), "replies are learned, all with the weight 1")
+    _empty_thoughts(draft)
     draft.expect("use_chat_template", (True,), "the template is used")
+
+
+def _empty_thoughts(draft: Draft) -> None:
+    """Read `disable_ignore_empty_think`: without it hybrid thinking models do not learn empty blocks."""
+    kept = draft.is_on("disable_ignore_empty_think")
+    if "disable_ignore_empty_think" in draft.left:
+        draft.idle(
+            "disable_ignore_empty_think", "empty blocks of thoughts are learned without learn_thoughts"
+        )
+    template = draft.get("template")
+    model = Path(str(draft.values.get("model_name_or_path", ""))).name
+    is_hybrid = (
+        _HYBRID_MODELS.fullmatch(model) if template is None else _HYBRID_TEMPLATES.fullmatch(str(template))
+    )
+    if is_hybrid and not kept:
+        draft.default(
+            "learn_thoughts", "filled", "ms-swift adds ignore_empty_think for a hybrid thinking model"
+        )
 
 
 def _system(draft: Draft) -> None:
