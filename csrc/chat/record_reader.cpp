@@ -152,27 +152,27 @@ bool RecordReader::begins_lines(size_t at) const {
   return at < text.size();
 }
 
-void RecordReader::refuse_indented(size_t at) const {
-  constexpr size_t kCutOff = 16;  // an error this close to the end may be due to the cut alone
-  const auto text = std::string_view(text_).substr(at);
-  const std::string_view first_line = text.substr(0, text.find('\n'));
-  try {
-    JsonScanner(first_line).skip();
-    return;
-  } catch (const JsonFault& fault) {
-    const size_t end = first_line.find_last_not_of(kJsonSpace) + 1;
-    if (first_line.size() == text.size() || fault.byte() < static_cast<int64_t>(end)) return;
-  }
-  std::string way = "; write each on one line, as jq -c . FILE does, or all as one list";
-  try {
-    JsonScanner(text).skip();
+void RecordReader::refuse_indented(size_t at) {
+  while (true) {
+    const auto text = std::string_view(text_).substr(at);
     JsonScanner scanner(text);
-    const RecordSketch object = sketch_record(scanner);
-    if (!match_format(object, kAutoFormat)) {
-      way = concat(way, "; its fields are ", describe_fields(object, JsonScanner(text), true));
+    try {
+      scanner.skip();
+      if (text.find('\n') < static_cast<size_t>(scanner.byte())) break;
+      return;
+    } catch (const JsonFault& fault) {
+      // What follows may mend a fault at the end, and only such a one.
+      constexpr size_t kCutOff = 16;
+      const bool is_cut = static_cast<size_t>(fault.byte()) + kCutOff >= text.size();
+      if (!is_cut || text.size() > max_record_ || !read_block()) return;
     }
-  } catch (const JsonFault& fault) {
-    if (fault.byte() + static_cast<int64_t>(kCutOff) < static_cast<int64_t>(text.size())) return;
+  }
+  const auto text = std::string_view(text_).substr(at);
+  std::string way = "; write each on one line, as jq -c . FILE does, or all as one list";
+  JsonScanner scanner(text);
+  const RecordSketch object = sketch_record(scanner);
+  if (!match_format(object, kAutoFormat)) {
+    way = concat(way, "; its fields are ", describe_fields(object, JsonScanner(text), true));
   }
   throw_invalid(where_, ": expected an array of records or one record per line, got an object of ",
                 "several lines [", excerpt(text), "]", way);

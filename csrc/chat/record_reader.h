@@ -53,7 +53,7 @@ class RecordReader {
   bool begins_lines(size_t at) const;
   // Throws if the object that begins at `at` goes on in the next line, as json.dump with `indent`
   // writes it.
-  void refuse_indented(size_t at) const;
+  void refuse_indented(size_t at);
   // Throws because neither an array nor a record begins at `at`.
   [[noreturn]] void refuse_start(size_t at) const;
   bool read_block();
