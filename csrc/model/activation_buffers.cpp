@@ -181,7 +181,7 @@ void BufferTable::add_mixture(const ModelConfig& c, const BufferOptions& options
 }
 
 void BufferTable::add_fp8(const ModelConfig& c, const BufferOptions& options) {
-  // Elements of a row, of a row of an input, and of a matrix or its transpose
+  // Elements: the widest row, the widest input row, the largest matrix
   int64_t widest = 0, widest_input = 0, largest = 0;
   for (const LinearGroup group : kBlockLinearGroups) {
     const auto linears = linears_of(c, group);

@@ -70,7 +70,7 @@ void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Memory& memory,
 void fp8_weight_gradient(const Fp8Recipe& recipe, const Fp8Memory& of_grad, const Fp8Memory& of_x,
                          const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& grad_w,
                          double beta);
-// Returns the tokens with those that cuBLASLt needs to multiply over them; they are zeros.
+// Rounds the token count up to a multiple of kScaledGemmMultiple; the added tokens are zeros.
 int64_t fp8_padded(int64_t tokens);
 
 }  // namespace fastsft

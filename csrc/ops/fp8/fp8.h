@@ -21,7 +21,7 @@ void fp8_quantize(const at::Tensor& x, bool rowwise, bool power_of_2, const at::
 // Writes x [rows, columns] transposed to out [columns, width] and scales [columns]: the copy that
 // cuBLASLt needs of an operand whose rows a product adds up. `width` is at least `rows`, and the
 // elements behind them become zeros.
-//   rowwise: amax of each row of `out`, a column of x; otherwise amax of the matrix.
+//   rowwise: each row of `out`, which is a column of x, has its amax; otherwise the matrix has one.
 void fp8_quantize_transposed(const at::Tensor& x, bool rowwise, bool power_of_2,
                              const at::Tensor& out, const at::Tensor& scales);
 
