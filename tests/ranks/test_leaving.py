@@ -41,11 +41,27 @@ def work():
 run_script(work) if sys.argv[1] == "program" else work()
 """
 
+# Rank 0, which serves the store, finds an error while another rank is still at the end of an exchange.
+SLOW_RANK = """
+import time
+from fastsft.ranks import process_group as launcher
+from fastsft.ranks.store import own_store
+from fastsft.program.main import run_script
 
-@pytest.mark.variants("program-143")
-@pytest.mark.parametrize("form, status", [("program", 143), ("program", 0), ("script", 0), ("script", 143)])
-def test_no_rank_aborts(form: str, status: int, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
+def work():
+    launcher.meet(60)
+    if launcher.launch().rank:
+        time.sleep(0.4)
+        with launcher.host_collective("barrier"):
+            own_store().check(["a key"])
+    raise ValueError("expected a good flag")
+
+run_script(work)
+"""
+
+
+def run_ranks(program: Path, *words: str) -> tuple[list[int], list[str]]:
+    """Run a program on all ranks; return each rank's exit status and output."""
     port = HeldPort()
     shared = {
         **os.environ, "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1",
@@ -53,7 +69,7 @@ def test_no_rank_aborts(form: str, status: int, tmp_path: Path) -> None:
     }  # fmt: skip
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(tmp_path / "program.py"), form, str(status)],
+            [sys.executable, str(program), *words],
             env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
@@ -61,5 +77,20 @@ def test_no_rank_aborts(form: str, status: int, tmp_path: Path) -> None:
     ]  # fmt: skip
     said = [rank.communicate(timeout=150)[0] for rank in ranks]
     port.close()
-    assert [rank.returncode for rank in ranks] == [status] * RANKS, said
+    return [rank.returncode for rank in ranks], said
+
+
+@pytest.mark.variants("program-143")
+@pytest.mark.parametrize("form, status", [("program", 143), ("program", 0), ("script", 0), ("script", 143)])
+def test_no_rank_aborts(form: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    statuses, said = run_ranks(tmp_path / "program.py", form, str(status))
+    assert statuses == [status] * RANKS, said
     assert all(words.count("exit functions run") == 1 for words in said), said
+
+
+def test_an_error_of_all_ranks_is_the_error_of_each(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SLOW_RANK)
+    statuses, said = run_ranks(tmp_path / "program.py")
+    assert statuses == [1] * RANKS, said
+    assert said == [f"rank {rank}: error: expected a good flag\n" for rank in range(RANKS)]

@@ -17,7 +17,7 @@ from fastsft.program.self_launch import ranks_to_start, start_ranks
 from fastsft.ranks import process_group as launcher
 from fastsft.ranks.launcher_watch import launcher_watch
 from fastsft.ranks.rendezvous import meeting_name
-from fastsft.ranks.store import tell_waiting_ranks
+from fastsft.ranks.store import tell_waiting_ranks, wait_for_leaving_ranks
 from fastsft.reporting.status import EVENTS_VARIABLE
 from fastsft.runtime.errors import RunStoppedError, raise_at_interrupt
 from fastsft.runtime.file_calls import explained, is_resource_limit
@@ -118,7 +118,7 @@ def _leave(status: int, line: str) -> None:
     if line:
         write_error_file(line)
     if launch_or_alone().world_size > 1:
-        os._exit(_flushed(status, _for_terminal(line)))
+        _end_rank(status, _for_terminal(line))
     if line:
         say(_for_terminal(line), to_stderr=True)
     raise SystemExit(status) from None
@@ -142,7 +142,7 @@ def _end_process(code: object) -> NoReturn:
     # multiprocessing ends its child processes with the same calls.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    os._exit(_flushed(code & 0xFF if isinstance(code, int) else int(bool(line)), ""))
+    _end_rank(code & 0xFF if isinstance(code, int) else int(bool(line)), "")
 
 
 def _fail() -> None:
@@ -151,7 +151,14 @@ def _fail() -> None:
         raise
     text = f"{_who()}failed\n{traceback.format_exc()}"
     write_error_file(text)
-    os._exit(_flushed(EXIT_ERROR, visible(text)))
+    _end_rank(EXIT_ERROR, visible(text))
+
+
+def _end_rank(status: int, line: str) -> NoReturn:
+    """Print `line` on stderr, and end one of several ranks without finalizing the Python interpreter."""
+    _flushed(status, line)
+    wait_for_leaving_ranks()
+    os._exit(status)
 
 
 def _flushed(status: int, line: str) -> int:

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -200,6 +201,38 @@ def is_one_machine(local_world_size: int, world_size: int, environ: Mapping[str,
     # Without LOCAL_WORLD_SIZE, local_world_size is a guess, so MASTER_ADDR must confirm it.
     told = "LOCAL_WORLD_SIZE" in env or "RANK" not in env
     return told or env.get("MASTER_ADDR") in (None, "localhost", LOOPBACK)
+
+
+_LEAVING, _LEAVING_S, _LEAVING_PAUSE_S = "fastsft/leaving", 1.0, 0.01
+
+
+def wait_for_leaving_ranks() -> None:
+    """Wait until all ranks have called this function, but at most a second. A rank that fails calls it last.
+
+    If all ranks find the same error after an exchange, the first to end would close sockets of the exchange
+    that a slower rank still reads, and on rank 0 the store. The slower rank would then report a lost rank
+    instead of the error.
+    """
+    if "torch.distributed" not in sys.modules:
+        return
+    from torch.distributed import get_rank, get_world_size, is_initialized
+
+    if not is_initialized():
+        return
+    end, ranks = time.monotonic() + _LEAVING_S, get_world_size()
+
+    def count(amount: int) -> int:
+        return store.run(lambda raw: int(raw.add(_LEAVING, amount)), _LEAVING_S)
+
+    with contextlib.suppress(RuntimeError):  # if the store has gone, another rank has ended
+        store = own_store()
+        count(1)
+        for counted in (ranks, 2 * ranks) if get_rank() == 0 else (ranks,):
+            while count(0) < counted:
+                if time.monotonic() > end:
+                    return
+                time.sleep(_LEAVING_PAUSE_S)
+            count(1)  # rank 0, which may serve the store, ends after the last call of every rank
 
 
 @functools.cache
