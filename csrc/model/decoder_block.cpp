@@ -24,6 +24,7 @@ class Block {
         config_(context.config),
         refs_(refs),
         weights_(weights),
+        inputs_(context, refs, weights),
         linears_(context, refs, weights),
         rows_(rows) {}
 
@@ -35,9 +36,10 @@ class Block {
 
   void project(const BlockActivations& a) const {
     // 1. Norm: attn_norm_out = input * rstd * w
-    norm(a.input, refs_.input_norm, a.attn_norm_out, a.attn_norm_rstd);
+    const ProductInput normed = inputs_.norm(a.input, refs_.input_norm, a.attn_norm_out,
+                                             a.attn_norm_rstd, keeps_for(refs_.qkv_adapters));
     // 2. Projections: qkv = attn_norm_out Wqkv^T + b, and adapters
-    linears_.forward(a.attn_norm_out, refs_.qkv, a.qkv);
+    linears_.forward(normed, refs_.qkv, a.qkv);
     add(refs_.qkv_bias, a.qkv);
     adapt(refs_.qkv_adapters, a.attn_norm_out, a.qkv_adapters, a.qkv);
   }
@@ -45,27 +47,23 @@ class Block {
   // out = attn_residual + swiglu(rms_norm(attn_residual) Wgu^T) Wd^T
   void mlp_forward(const BlockActivations& a, const at::Tensor& out) const {
     // 1. attn_residual = input + attn_out Wo^T, and its norm
-    add_attention(a);
+    const ProductInput normed = add_attention(a, keeps_for(refs_.gate_up_adapters));
     if (refs_.router) return experts_forward(context_, refs_, weights_, a, out);
     // 2. gate_up = mlp_norm_out Wgu^T + b, and adapters
-    linears_.forward(a.mlp_norm_out, refs_.gate_up, a.gate_up);
+    linears_.forward(normed, refs_.gate_up, a.gate_up);
     add(refs_.gate_up_bias, a.gate_up);
     adapt(refs_.gate_up_adapters, a.mlp_norm_out, a.gate_up_adapters, a.gate_up);
     // 3. activated = silu(gate) * up
-    swiglu(a.gate_up, a.activated, config_.gelu);
+    const ProductInput activated =
+        inputs_.swiglu(a.gate_up, a.activated, keeps_for(refs_.down_adapters));
     // 4. out = attn_residual + activated Wd^T + b, and adapters
     if (refs_.mlp_norm) {
       at::Tensor sum = out;
-      at::add_out(sum, a.attn_residual, normed_mlp(a));
+      at::add_out(sum, a.attn_residual, normed_mlp(a, activated));
       return;
     }
-    if (refs_.down_bias) {
-      out.copy_(a.attn_residual);
-      add(refs_.down_bias, out);
-      linears_.forward_add(a.activated, refs_.down, out, out);
-    } else {
-      linears_.forward_add(a.activated, refs_.down, a.attn_residual, out);
-    }
+    if (refs_.down_bias) add(refs_.down_bias, out.copy_(a.attn_residual));
+    linears_.forward_add(activated, refs_.down, refs_.down_bias ? out : a.attn_residual, out);
     adapt(refs_.down_adapters, a.activated, a.down_adapters, out);
   }
 
@@ -105,11 +103,10 @@ class Block {
     linears_.accumulate(gradient, refs_.down, grad, a.activated);
     const at::Tensor grad_adapters =
         adapt_backward(refs_.down_adapters, a.activated, a.down_adapters, grad, gradient);
-    const at::Tensor& grad_activated = a.activated;  // overwrites values that are used up
-    linears_.backward(grad, refs_.down, grad_activated);
+    linears_.backward(grad, refs_.down, a.activated);  // overwrites values that are used up
     adapter_input_backward(refs_.down_adapters, weights_, context_.dropout, grad_adapters,
-                           grad_activated);
-    swiglu_backward(grad_activated, a.gate_up, a.gate_up, /*recompute=*/false, config_.gelu);
+                           a.activated);
+    swiglu_backward(a.activated, a.gate_up, a.gate_up, /*recompute=*/false, config_.gelu);
   }
 
   // Replaces `grad`, which is d loss / d attn_residual, by d loss / d input.
@@ -177,6 +174,10 @@ class Block {
   bool recomputes(const ParamRef& matrix, const AdapterRefs& adapters) const {
     return !keeps_norm_outputs() && matrix.trained && adapters.empty();
   }
+  // True if backward or adapters read a product's input after forward's product.
+  bool keeps_for(const AdapterRefs& adapters) const {
+    return keeps_norm_outputs() || !adapters.empty();
+  }
   void norm(const at::Tensor& x, const ParamRef& ref, const at::Tensor& out,
             const at::Tensor& rstd) const {
     rms_norm(x, std::nullopt, weight(ref), config_.rms_norm_eps, std::nullopt, out, rstd,
@@ -184,9 +185,9 @@ class Block {
   }
 
   // Computes the hidden states after attention and their norm in one kernel.
-  void add_attention(const BlockActivations& a) const {
-    rms_norm(attention_result(a), a.input, weight(refs_.post_norm), config_.rms_norm_eps,
-             a.attn_residual, a.mlp_norm_out, a.mlp_norm_rstd, config_.norm_offset);
+  ProductInput add_attention(const BlockActivations& a, bool keep) const {
+    return inputs_.norm(attention_result(a), a.input, refs_.post_norm, a.attn_residual,
+                        a.mlp_norm_out, a.mlp_norm_rstd, keep);
   }
 
   // Returns attn_out Wo^T, the term that is added to the hidden states.
@@ -200,9 +201,9 @@ class Block {
     return projected;
   }
 
-  at::Tensor normed_mlp(const BlockActivations& a) const {
+  at::Tensor normed_mlp(const BlockActivations& a, const ProductInput& activated) const {
     const at::Tensor normed = tile_buffer(Buffer::kProjected);
-    linears_.forward(a.activated, refs_.down, a.mlp_branch);
+    linears_.forward(activated, refs_.down, a.mlp_branch);
     add(refs_.down_bias, a.mlp_branch);
     adapt(refs_.down_adapters, a.activated, a.down_adapters, a.mlp_branch);
     norm(a.mlp_branch, *refs_.mlp_norm, normed, a.mlp_rstd);
@@ -222,27 +223,26 @@ class Block {
   }
 
   // Computes again the norm before the MLP, and with kBlock also the hidden states that it reads.
-  void recompute_mlp_input(const BlockActivations& a) const {
-    if (context_.recompute == Recompute::kBlock) return add_attention(a);
-    if (!keeps_norm_outputs())
-      norm(a.attn_residual, refs_.post_norm, a.mlp_norm_out, a.mlp_norm_rstd);
+  ProductInput recompute_mlp_input(const BlockActivations& a) const {
+    if (context_.recompute == Recompute::kBlock) return add_attention(a, /*keep=*/true);
+    if (keeps_norm_outputs()) return a.mlp_norm_out;
+    return inputs_.norm(a.attn_residual, refs_.post_norm, a.mlp_norm_out, a.mlp_norm_rstd,
+                        /*keep=*/true);
   }
 
   // Computes again what backward reads of the MLP's forward. The down projection is not among it,
   // unless its output is a norm's input.
   void recompute_mlp(const BlockActivations& a) const {
     const bool whole = context_.recompute == Recompute::kBlock;
-    recompute_mlp_input(a);
-    linears_.forward(a.mlp_norm_out, refs_.gate_up, a.gate_up);
+    linears_.forward(recompute_mlp_input(a), refs_.gate_up, a.gate_up);
     add(refs_.gate_up_bias, a.gate_up);
     if (!whole)
       return add_adapters(refs_.gate_up_adapters, weights_, a.gate_up_adapters, a.gate_up);
     adapt(refs_.gate_up_adapters, a.mlp_norm_out, a.gate_up_adapters, a.gate_up);
-    if (!refs_.mlp_norm && refs_.down_adapters.empty()) return;
-    swiglu(a.gate_up, a.activated, config_.gelu);
     if (refs_.mlp_norm) {
-      normed_mlp(a);
-    } else {
+      normed_mlp(a, inputs_.swiglu(a.gate_up, a.activated, keeps_for(refs_.down_adapters)));
+    } else if (!refs_.down_adapters.empty()) {
+      swiglu(a.gate_up, a.activated, config_.gelu);
       adapter_products(refs_.down_adapters, weights_, context_.dropout, a.activated,
                        a.down_adapters);
     }
@@ -259,9 +259,8 @@ class Block {
                             const at::Tensor& products, const at::Tensor& grad_y,
                             UnitGradient* gradient) const {
     at::Tensor grad_products;
-    if (!refs.empty()) {
+    if (!refs.empty())
       grad_products = packed_rows(buffer(Buffer::kGradAdapters), rows_.count, refs.a.rows);
-    }
     adapter_weights_backward(refs, weights_, context_.dropout, x, products, grad_y, grad_products,
                              gradient);
     return grad_products;
@@ -305,6 +304,7 @@ class Block {
   const ModelConfig& config_;
   const BlockRefs& refs_;
   const PlaceWeights& weights_;
+  ProductInputs inputs_;
   LinearProducts linears_;
   Rows rows_;
 };

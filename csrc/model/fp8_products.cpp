@@ -77,11 +77,13 @@ void fp8_backward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, cons
                           out.scales);
 }
 
-void fp8_product(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x,
-                 const Fp8Matrix& weight, const std::optional<at::Tensor>& addend,
-                 const at::Tensor& out) {
-  multiply(recipe, quantise_rows(recipe, memory, x, false), weight, addend, out,
-           /*fast_accumulation=*/true);
+Fp8Matrix fp8_input(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x) {
+  return quantise_rows(recipe, memory, x, false);
+}
+
+void fp8_product(const Fp8Recipe& recipe, const Fp8Matrix& x, const Fp8Matrix& weight,
+                 const std::optional<at::Tensor>& addend, const at::Tensor& out) {
+  multiply(recipe, x, weight, addend, out, /*fast_accumulation=*/true);
 }
 
 void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Memory& memory,

@@ -56,11 +56,12 @@ struct Fp8Memory {
 void fp8_forward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const Fp8Matrix& out);
 void fp8_backward_weight(const Fp8Recipe& recipe, const at::Tensor& weight, const Fp8Matrix& out);
 
-// out = x W^T, plus `addend` if there is one, which may be `out`. x [tokens, inputs] is bfloat16.
-// `weight` is from fp8_forward_weight, `memory` is for x.
-void fp8_product(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x,
-                 const Fp8Matrix& weight, const std::optional<at::Tensor>& addend,
-                 const at::Tensor& out);
+// Quantises x [tokens, inputs], which is bfloat16, for fp8_product.
+Fp8Matrix fp8_input(const Fp8Recipe& recipe, const Fp8Memory& memory, const at::Tensor& x);
+// out = x W^T, plus `addend` if there is one, which may be `out`. `weight` is from
+// fp8_forward_weight.
+void fp8_product(const Fp8Recipe& recipe, const Fp8Matrix& x, const Fp8Matrix& weight,
+                 const std::optional<at::Tensor>& addend, const at::Tensor& out);
 // grad_x = grad_y W. `weight` is from fp8_backward_weight, `memory` is for grad_y.
 void fp8_product_backward(const Fp8Recipe& recipe, const Fp8Memory& memory,
                           const at::Tensor& grad_y, const Fp8Matrix& weight,

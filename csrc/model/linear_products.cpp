@@ -8,10 +8,6 @@
 namespace fastsft {
 namespace {
 
-Fp8Memory memory_of_rows(ActivationBuffers& buffers) {
-  return {buffers.get(Buffer::kFp8Rows), buffers.get(Buffer::kFp8RowScales)};
-}
-
 Fp8Memory memory_of_columns(ActivationBuffers& buffers) {
   return {buffers.get(Buffer::kFp8Columns), buffers.get(Buffer::kFp8ColumnScales)};
 }
@@ -36,22 +32,30 @@ Fp8Matrix LinearProducts::backward_weight(const ParamRef& ref) const {
   return made;
 }
 
-void LinearProducts::forward(const at::Tensor& x, const ParamRef& ref, const at::Tensor& y) const {
-  if (!refs_.in_fp8) return gemm(x, ref.view(weights_), y, false, true, 0.0);
-  fp8_product(context_.fp8, memory_of_rows(context_.buffers), x, forward_weight(ref), std::nullopt,
-              y);
+void LinearProducts::multiply(const ProductInput& x, const ParamRef& ref,
+                              const std::optional<at::Tensor>& addend, const at::Tensor& y) const {
+  const Fp8Matrix input = x.quantised
+                              ? *x.quantised
+                              : fp8_input(context_.fp8, fp8_row_memory(context_.buffers), x.values);
+  fp8_product(context_.fp8, input, forward_weight(ref), addend, y);
 }
 
-void LinearProducts::forward_add(const at::Tensor& x, const ParamRef& ref, const at::Tensor& addend,
-                                 const at::Tensor& y) const {
-  if (!refs_.in_fp8) return gemm_add(x, ref.view(weights_), addend, y, false, true);
-  fp8_product(context_.fp8, memory_of_rows(context_.buffers), x, forward_weight(ref), addend, y);
+void LinearProducts::forward(const ProductInput& x, const ParamRef& ref,
+                             const at::Tensor& y) const {
+  if (refs_.in_fp8) return multiply(x, ref, std::nullopt, y);
+  gemm(x.values, ref.view(weights_), y, false, true, 0.0);
+}
+
+void LinearProducts::forward_add(const ProductInput& x, const ParamRef& ref,
+                                 const at::Tensor& addend, const at::Tensor& y) const {
+  if (refs_.in_fp8) return multiply(x, ref, addend, y);
+  gemm_add(x.values, ref.view(weights_), addend, y, false, true);
 }
 
 void LinearProducts::backward(const at::Tensor& grad_y, const ParamRef& ref,
                               const at::Tensor& grad_x) const {
   if (!refs_.in_fp8) return gemm(grad_y, ref.view(weights_), grad_x, false, false, 0.0);
-  fp8_product_backward(context_.fp8, memory_of_rows(context_.buffers), grad_y, backward_weight(ref),
+  fp8_product_backward(context_.fp8, fp8_row_memory(context_.buffers), grad_y, backward_weight(ref),
                        grad_x);
 }
 
@@ -59,7 +63,7 @@ void LinearProducts::accumulate(UnitGradient* gradient, const ParamRef& ref,
                                 const at::Tensor& grad_y, const at::Tensor& x) const {
   if (!refs_.in_fp8 || !context_.fp8.wgrad || !ref.trained)
     return fastsft::accumulate(gradient, ref, grad_y, x);
-  fp8_weight_gradient(context_.fp8, memory_of_rows(context_.buffers),
+  fp8_weight_gradient(context_.fp8, fp8_row_memory(context_.buffers),
                       memory_of_columns(context_.buffers), grad_y, x, ref.view(*gradient),
                       ref.begin_write(gradient));
 }

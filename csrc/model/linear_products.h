@@ -6,6 +6,7 @@
 
 #include "model/decoder_block.h"
 #include "model/layout.h"
+#include "model/product_input.h"
 
 namespace fastsft {
 
@@ -17,9 +18,9 @@ class LinearProducts {
       : context_(context), refs_(refs), weights_(weights) {}
 
   // y = x W^T
-  void forward(const at::Tensor& x, const ParamRef& ref, const at::Tensor& y) const;
+  void forward(const ProductInput& x, const ParamRef& ref, const at::Tensor& y) const;
   // y = x W^T + addend, which may be y
-  void forward_add(const at::Tensor& x, const ParamRef& ref, const at::Tensor& addend,
+  void forward_add(const ProductInput& x, const ParamRef& ref, const at::Tensor& addend,
                    const at::Tensor& y) const;
   // grad_x = grad_y W
   void backward(const at::Tensor& grad_y, const ParamRef& ref, const at::Tensor& grad_x) const;
@@ -28,6 +29,8 @@ class LinearProducts {
                   const at::Tensor& x) const;
 
  private:
+  void multiply(const ProductInput& x, const ParamRef& ref, const std::optional<at::Tensor>& addend,
+                const at::Tensor& y) const;
   // Return a weight in 8 bits: the kept one, or one that the next product's overwrites.
   Fp8Matrix forward_weight(const ParamRef& ref) const;
   Fp8Matrix backward_weight(const ParamRef& ref) const;

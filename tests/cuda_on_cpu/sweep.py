@@ -35,7 +35,7 @@ def calls() -> Iterator[Call]:
     """Every call; random numbers are drawn as it goes on."""
     for group in (
         *(norms, rows, embeddings, losses, optimizer, factored, in_8_bits, attention, frozen, routing),
-        *(grouped_products, fp8),
+        *(grouped_products, fp8, fused_fp8),
     ):
         yield from group()
 
@@ -242,6 +242,19 @@ def grouped_products() -> Iterator[Call]:
         yield Call("grouped_weight_gradient", (grad, x, offsets, torch.full_like(held, torch.nan), 0.0))
         if dtype == torch.bfloat16:
             yield Call("grouped_weight_gradient", (grad, x, offsets, held.bfloat16(), 1.0))
+
+
+def fused_fp8() -> Iterator[Call]:
+    """Norms and SwiGLU that quantise their results, with the plans of `norms`."""
+    for accesses in (33, 99, 201, 261, 1501, 3001, 4101):
+        for width in (accesses, 8 * accesses) if accesses < 4096 else (accesses, 32800):
+            x, out, weight = *torch.randn(2, 5, width).bfloat16(), torch.randn(width).bfloat16()
+            rstd, scales, values = *torch.zeros(2, 5), torch.zeros(5, width).to(torch.float8_e4m3fn)
+            norm = (x, torch.randn_like(x), weight, 1e-5, torch.zeros_like(x), out, rstd)
+            yield Call("rms_norm_fp8", (*norm, values, scales, True, True))
+            gate_up = torch.randn(5, 2 * width).bfloat16()
+            for gelu in (False, True):
+                yield Call("swiglu_fp8", (gate_up, out, values, scales, True, True, gelu))
 
 
 def fp8() -> Iterator[Call]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,14 @@ CASES = {
     for tokens in (SHORT, LONG)
 }
 
+# Norms and SwiGLU quantise their results, which only some policies need in 16 bits, too.
+POLICIES = ("selective", "gate_up", "block")
+for _policy in POLICIES:
+    for _name, _options in {"bfloat16": {}, "rowwise": {"fp8": "rowwise"}}.items():
+        for _tokens in (SHORT, LONG):
+            _case = case(2, [_tokens], recompute=_policy, **_options)
+            CASES[f"{_name} {_policy} {_tokens}"] = _case | {"config": {**FP8_CONFIG, "num_hidden_layers": 2}}
+
 # Two micro-batches of a step that is not the first.
 for _name in SCALINGS:
     for _kept in (False, True):
@@ -79,8 +87,17 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counts]:
     return {name: {key: Numbers(*numbers) for key, numbers in rows.items()} for name, rows in found.items()}
 
 
-def bytes_of(counts: Counts) -> int:
-    return sum(count.read + count.written for name, count in counts.items() if "fp8_cuda" in name)
+def bytes_of(counts: Counts, files: Sequence[str] = ("fp8_cuda",)) -> int:
+    """Return the bytes that the kernels of these files read and write."""
+    found = (count for name, count in counts.items() if any(file in name for file in files))
+    return sum(count.read + count.written for count in found)
+
+
+def quantised_per_token(counts: dict[str, Counts], name: str, base: str) -> float:
+    """Return the bytes per token that case `name` moves beyond case `base`, without products."""
+    files = ("fp8_cuda", "rms_norm_cuda", "swiglu_cuda")
+    ours, others = (bytes_of(of_tokens(counts, each), files) for each in (name, base))
+    return (ours - others) / (LONG - SHORT)
 
 
 def in_8_bits(counts: Counts) -> int:
@@ -94,13 +111,20 @@ def test_quantising_moves_the_bytes_of_the_time_model(
     scaling: str, wgrad: bool, counts: dict[str, Counts]
 ) -> None:
     """Of two layers. What largest magnitudes take beside the matrices is not in the model."""
-    traffic = fp8_traffic(Widths.of(FP8_CONFIG), scaling, wgrad=wgrad)
-    per_token = bytes_of(of_tokens(counts, scaling + " wgrad" * wgrad)) / (LONG - SHORT)
+    traffic, name = fp8_traffic(Widths.of(FP8_CONFIG), scaling, wgrad=wgrad), scaling + " wgrad" * wgrad
+    per_token = quantised_per_token(counts, name, "bfloat16")
     assert per_token == pytest.approx(2 * traffic.token, rel=0.05 if wgrad else 0.01)
     if wgrad:
         return
-    weights = bytes_of(counts[f"{scaling} {SHORT}"]) - SHORT * per_token
+    weights = bytes_of(counts[f"{name} {SHORT}"]) - SHORT * bytes_of(of_tokens(counts, name)) / (LONG - SHORT)
     assert weights == pytest.approx(2 * traffic.micro_batch, rel=0.03)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_norms_and_swiglu_move_the_bytes_of_the_time_model(policy: str, counts: dict[str, Counts]) -> None:
+    traffic = fp8_traffic(Widths.of(FP8_CONFIG), "rowwise", policy)
+    per_token = quantised_per_token(counts, f"rowwise {policy}", f"bfloat16 {policy}")
+    assert per_token == pytest.approx(2 * traffic.token, rel=0.01)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -147,11 +171,14 @@ def test_kept_weights_are_quantised_once_a_step(scaling: str, counts: dict[str, 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_frozen_kept_weights_are_quantised_no_more(scaling: str, counts: dict[str, Counts]) -> None:
-    """What is left are tokens: two layers forward, one again but its last product, and one gradient."""
+    """What is left are tokens: two layers forward, one again but its last product, and one gradient.
+
+    With scales of rows, the only input that neither a norm nor SwiGLU quantises is attention's result.
+    """
     hidden, inner, query, _, _, _ = Widths.of(FP8_CONFIG)
     element = 3 if scaling == "rowwise" else 5
-    layer = [hidden, query, hidden, inner]
-    widths = 2 * layer + layer[:-1] + [hidden]
+    layer = [query] if scaling == "rowwise" else [hidden, query, hidden, inner]
+    widths = 2 * layer + ([query] if scaling == "rowwise" else layer[:-1]) + [hidden]
     made, kept = (counts[f"{scaling}, frozen, kept {keep}"] for keep in (False, True))
     assert bytes_of(kept) == pytest.approx(2 * SHORT * sum(element * width + 4 for width in widths), rel=0.03)
     assert bytes_of(made) > 3 * bytes_of(kept)

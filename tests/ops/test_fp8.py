@@ -166,3 +166,54 @@ def test_other_shapes_and_types_are_refused() -> None:
             torch.ops.fastsft.fp8_quantize_transposed(x, False, True, short, by_column)
     with pytest.raises(ValueError, match="scales has shape"):
         torch.ops.fastsft.fp8_quantize_transposed(x, False, True, turned, scales)
+
+
+def fused_norm(
+    device: OpDevice, shape: tuple[int, int], residual: bool, keep: bool, offset: float, power_of_2: bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Results of rms_norm_fp8, and of rms_norm and fp8_quantize: sum, rstd, bytes, scales, and kept out."""
+    rows, hidden = shape
+    x, weight = torch.randn(shape).bfloat16(), torch.randn(hidden).bfloat16()
+    r = torch.randn(shape).bfloat16() if residual else None
+    total = torch.zeros_like(x) if residual else None
+    out, rstd = torch.full_like(x, torch.nan), torch.zeros(rows)
+    values, scales = torch.zeros(shape).to(torch.float8_e4m3fn), torch.zeros(rows)
+    apart = device.agree("rms_norm", x, r, weight, 1e-5, total, out, rstd, offset)
+    normed = apart[5]
+    expected = [apart[4], apart[6], *quantized(device, normed, torch.float8_e4m3fn, True, power_of_2)]
+    made = device.run(
+        "rms_norm_fp8", x, r, weight, 1e-5, total, out, rstd, values, scales, power_of_2, keep, offset
+    )
+    ours = [made[4], made[6], made[7].view(torch.uint8), made[8]]
+    return ([*ours, made[5]], [*expected, normed]) if keep else (ours, expected)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("shape", [(5, 136), (3, 2200), (6, 33), (2, 9000), (2, 33000)])
+def test_a_norm_quantises_its_result(
+    device: OpDevice, shape: tuple[int, int], residual: bool, keep: bool
+) -> None:
+    """To the bits of the two ops: rows of a warp, of a block, of single elements, too wide for registers."""
+    for power_of_2, offset in ((True, 0.0), (False, 1.0)):
+        ours, expected = fused_norm(device, shape, residual, keep, offset, power_of_2)
+        for one, two in zip(ours, expected, strict=True):
+            assert (one is None and two is None) or torch.equal(one, two)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("gelu", [True, False])
+@pytest.mark.parametrize("shape", [(5, 136), (3, 2200), (6, 33), (2, 9000), (2, 33000)])
+def test_swiglu_quantises_its_result(
+    device: OpDevice, shape: tuple[int, int], gelu: bool, keep: bool
+) -> None:
+    rows, width = shape
+    gate_up, out = torch.randn(rows, 2 * width).bfloat16(), torch.full(shape, torch.nan).bfloat16()
+    gate_up[1] *= 1e-20  # a row of zeros, and of subnormal numbers
+    values, scales = torch.zeros(shape).to(torch.float8_e4m3fn), torch.zeros(rows)
+    activated = device.agree("swiglu", gate_up, out, gelu)[1]
+    for power_of_2 in (True, False):
+        bits, wanted = quantized(device, activated, torch.float8_e4m3fn, True, power_of_2)
+        made = device.run("swiglu_fp8", gate_up, out, values, scales, power_of_2, keep, gelu)
+        assert torch.equal(made[2].view(torch.uint8), bits) and torch.equal(made[3], wanted)
+        assert not keep or torch.equal(made[1], activated)

@@ -66,6 +66,10 @@ class OpDevice:
                 assert_close(near, expected, kind, f"{name}: argument {index} against the CPU")
         return runs[0]
 
+    def run(self, name: str, *args: Any) -> list[Any]:
+        """Run the op once here, on copies of `args`, and return them afterwards, moved to the CPU."""
+        return self._run(name, args, self._before_runs[0])
+
     def _run(self, name: str, args: tuple[Any, ...], before: Callable[[], None]) -> list[Any]:
         before()
         arguments = copies(args, self.place)

@@ -52,6 +52,17 @@ void check_fp8_quantize_transposed(const at::Tensor& x, bool, bool, const at::Te
   check_shape(kOp, {"scales", scales}, {x.size(1)});
 }
 
+void check_fp8_rows(const char* op, const at::Tensor& x, const at::Tensor& values,
+                    const at::Tensor& scales) {
+  check_tensors(op, {{"x", x}, {"values", values}, {"scales", scales}});
+  check_dtype(op, {"values", values}, at::kFloat8_e4m3fn);
+  check_shape(op, {"values", values}, x.sizes());
+  check_dtype(op, {"scales", scales}, at::kFloat);
+  check_shape(op, {"scales", scales}, {x.size(0)});
+  TORCH_CHECK_VALUE(values.is_contiguous() && scales.is_contiguous(), op,
+                    ": values and scales must be contiguous");
+}
+
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "fp8_quantize(Tensor x, bool rowwise, bool power_of_2, Tensor(a!) out, Tensor(b!) scales) -> "

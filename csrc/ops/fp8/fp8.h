@@ -34,4 +34,8 @@ void check_fp8_quantize(const at::Tensor& x, bool rowwise, bool power_of_2, cons
 void check_fp8_quantize_transposed(const at::Tensor& x, bool rowwise, bool power_of_2,
                                    const at::Tensor& out, const at::Tensor& scales);
 
+// Checks the copy in e4m3, with a scale for each row, that another op writes of its result `x`.
+void check_fp8_rows(const char* op, const at::Tensor& x, const at::Tensor& values,
+                    const at::Tensor& scales);
+
 }  // namespace fastsft

@@ -1,9 +1,8 @@
-#include <cuda_fp8.h>
-
 #include <algorithm>
 
 #include "ops/cuda/pack.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/fp8/fp8_cast.cuh"
 #include "ops/fp8/fp8_launch.h"
 
 namespace fastsft::cuda {
@@ -13,27 +12,8 @@ constexpr int kThreads = 256;
 constexpr int kTile = 64;    // rows and columns that a block transposes
 constexpr int kPadded = 68;  // bytes of a tile's row; a multiple of four, not of 128
 
-// NaN counts as infinite: fmaxf would leave it out.
-template <int kWidth>
-__device__ float larger_magnitude(float most, const float* values) {
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    const float size = fabsf(values[i]);
-    most = fmaxf(most, size == size ? size : __uint_as_float(0x7f800000u));
-  }
-  return most;
-}
-
-// Returns what values are multiplied by before they are rounded.
 __device__ float factor_of(float amax, const Fp8Args& args) {
-  const double size = fmax(static_cast<double>(amax), 1e-12);
-  const auto exact = static_cast<float>((args.e5m2 ? 57344.0 : 448.0) / size);
-  return args.power_of_2 ? __uint_as_float(__float_as_uint(exact) & 0xff800000u) : exact;
-}
-
-__device__ uint8_t to_fp8(float value, bool e5m2) {
-  return e5m2 ? __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E5M2)
-              : __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+  return fp8_factor(amax, args.e5m2, args.power_of_2);
 }
 
 // Writes the largest magnitude that this block has seen to its part.
@@ -82,10 +62,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(Fp8Args args) {
   if (threadIdx.x == 0) args.scales[blockIdx.x] = 1.0f / factor;
   for (int64_t j = first; j < args.columns; j += step) {
     load_pack<kWidth>(x + j, values);
-    Pack<uint8_t, kWidth> bytes;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) bytes.at[i] = to_fp8(values[i] * factor, args.e5m2);
-    *reinterpret_cast<Pack<uint8_t, kWidth>*>(args.out + begin + j) = bytes;
+    store_fp8<kWidth>(args.out + begin + j, values, factor, args.e5m2);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+#include "ops/fp8/fp8.h"
 #include "ops/schema.h"
 
 namespace fastsft {
@@ -10,6 +11,14 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
               double eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd,
               double offset) {
   FASTSFT_DISPATCH(rms_norm, x, residual, weight, eps, sum, out, rstd, offset);
+}
+
+void rms_norm_fp8(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+                  double eps, const OptionalTensor& sum, const at::Tensor& out,
+                  const at::Tensor& rstd, const at::Tensor& values, const at::Tensor& scales,
+                  bool power_of_2, bool keep, double offset) {
+  FASTSFT_DISPATCH(rms_norm_fp8, x, residual, weight, eps, sum, out, rstd, values, scales,
+                   power_of_2, keep, offset);
 }
 
 void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at::Tensor& weight,
@@ -46,6 +55,16 @@ void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const a
   }
 }
 
+void check_rms_norm_fp8(const at::Tensor& x, const OptionalTensor& residual,
+                        const at::Tensor& weight, double eps, const OptionalTensor& sum,
+                        const at::Tensor& out, const at::Tensor& rstd, const at::Tensor& values,
+                        const at::Tensor& scales, bool /*power_of_2*/, bool /*keep*/,
+                        double offset) {
+  check_rms_norm(x, residual, weight, eps, sum, out, rstd, offset);
+  check_dtype("rms_norm_fp8", {"x", x}, at::kBFloat16);
+  check_fp8_rows("rms_norm_fp8", out, values, scales);
+}
+
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
                              const at::Tensor& grad_x, const OptionalTensor& grad_weight,
@@ -76,6 +95,10 @@ TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def(
       "rms_norm(Tensor x, Tensor? residual, Tensor weight, float eps, Tensor(a!)? sum, "
       "Tensor(b!) out, Tensor(c!) rstd, float offset=0.0) -> ()");
+  m.def(
+      "rms_norm_fp8(Tensor x, Tensor? residual, Tensor weight, float eps, Tensor(a!)? sum, "
+      "Tensor(b!) out, Tensor(c!) rstd, Tensor(d!) values, Tensor(e!) scales, bool power_of_2, "
+      "bool keep, float offset=0.0) -> ()");
   m.def(
       "rms_norm_backward(Tensor(a!) grad_out, Tensor x, Tensor weight, Tensor rstd, Tensor(b!) "
       "grad_x, "

@@ -17,6 +17,15 @@ void rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Ten
               double eps, const OptionalTensor& sum, const at::Tensor& out, const at::Tensor& rstd,
               double offset = 0);
 
+// Computes rms_norm, and fp8_quantize (ops/fp8/fp8.h) of its result with a scale for each row, bit
+// for bit.
+//   x bfloat16, values [tokens, hidden] float8_e4m3fn, scales [tokens] float32.
+// `out` is undefined afterwards unless `keep` is set; without it a GPU does not write it.
+void rms_norm_fp8(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+                  double eps, const OptionalTensor& sum, const at::Tensor& out,
+                  const at::Tensor& rstd, const at::Tensor& values, const at::Tensor& scales,
+                  bool power_of_2, bool keep, double offset = 0);
+
 // With n = x * rstd and g = grad_out * (offset + weight):
 //   grad_x += rstd * (g - n * mean(g * n))
 //   grad_weight = beta * grad_weight + sum over tokens of grad_out * n          (float32)
@@ -31,6 +40,10 @@ void rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x, const at
 void check_rms_norm(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                     double eps, const OptionalTensor& sum, const at::Tensor& out,
                     const at::Tensor& rstd, double offset);
+void check_rms_norm_fp8(const at::Tensor& x, const OptionalTensor& residual,
+                        const at::Tensor& weight, double eps, const OptionalTensor& sum,
+                        const at::Tensor& out, const at::Tensor& rstd, const at::Tensor& values,
+                        const at::Tensor& scales, bool power_of_2, bool keep, double offset);
 void check_rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& rstd,
                              const at::Tensor& grad_x, const OptionalTensor& grad_weight,

@@ -2,6 +2,7 @@
 
 #include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
+#include "ops/fp8/fp8.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rms_norm/rms_norm_rows.h"
 
@@ -31,6 +32,16 @@ void rms_norm_cpu(const at::Tensor& x, const OptionalTensor& residual, const at:
   });
 }
 
+void rms_norm_fp8_cpu(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
+                      double eps, const OptionalTensor& sum, const at::Tensor& out,
+                      const at::Tensor& rstd, const at::Tensor& values, const at::Tensor& scales,
+                      bool power_of_2, bool keep, double offset) {
+  check_rms_norm_fp8(x, residual, weight, eps, sum, out, rstd, values, scales, power_of_2, keep,
+                     offset);
+  rms_norm(x, residual, weight, eps, sum, out, rstd, offset);
+  fp8_quantize(out, /*rowwise=*/true, power_of_2, values, scales);
+}
+
 void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
                            const at::Tensor& weight, const at::Tensor& rstd,
                            const at::Tensor& grad_x, const OptionalTensor& grad_weight, double beta,
@@ -56,6 +67,7 @@ void rms_norm_backward_cpu(const at::Tensor& grad_out, const at::Tensor& x,
 
 TORCH_LIBRARY_IMPL(fastsft, CPU, m) {
   m.impl("rms_norm", &rms_norm_cpu);
+  m.impl("rms_norm_fp8", &rms_norm_fp8_cpu);
   m.impl("rms_norm_backward", &rms_norm_backward_cpu);
 }
 

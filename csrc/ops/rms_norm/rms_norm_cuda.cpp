@@ -13,26 +13,51 @@
 namespace fastsft {
 namespace {
 
+cuda::RmsNormArgs rms_norm_args(const at::Tensor& x, const OptionalTensor& residual,
+                                const at::Tensor& weight, double eps, const OptionalTensor& sum,
+                                const at::Tensor& out, const at::Tensor& rstd, double offset,
+                                bool bytes_fit = true) {
+  const int width =
+      bytes_fit ? cuda::access_width(x.size(1), {x, weight, out, residual.value_or(at::Tensor()),
+                                                 sum.value_or(at::Tensor())})
+                : 1;
+  return {.x = x.data_ptr(),
+          .residual = residual ? residual->data_ptr() : nullptr,
+          .weight = weight.data_ptr(),
+          .sum = sum ? sum->data_ptr() : nullptr,
+          .out = out.data_ptr(),
+          .rstd = rstd.data_ptr<float>(),
+          .fp8 = {},
+          .rows = x.size(0),
+          .hidden = x.size(1),
+          .eps = static_cast<float>(eps),
+          .offset = static_cast<float>(offset),
+          .width = width,
+          .plan = cuda::plan_row(x.size(1), width)};
+}
+
 void rms_norm_cuda(const at::Tensor& x, const OptionalTensor& residual, const at::Tensor& weight,
                    double eps, const OptionalTensor& sum, const at::Tensor& out,
                    const at::Tensor& rstd, double offset) {
   check_rms_norm(x, residual, weight, eps, sum, out, rstd, offset);
   const c10::cuda::CUDAGuard guard(x.device());
-  const int width = cuda::access_width(
-      x.size(1), {x, weight, out, residual.value_or(at::Tensor()), sum.value_or(at::Tensor())});
-  cuda::launch_rms_norm({.x = x.data_ptr(),
-                         .residual = residual ? residual->data_ptr() : nullptr,
-                         .weight = weight.data_ptr(),
-                         .sum = sum ? sum->data_ptr() : nullptr,
-                         .out = out.data_ptr(),
-                         .rstd = rstd.data_ptr<float>(),
-                         .rows = x.size(0),
-                         .hidden = x.size(1),
-                         .eps = static_cast<float>(eps),
-                         .offset = static_cast<float>(offset),
-                         .width = width,
-                         .plan = cuda::plan_row(x.size(1), width)},
+  cuda::launch_rms_norm(rms_norm_args(x, residual, weight, eps, sum, out, rstd, offset),
                         cuda::dtype_of(x), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void rms_norm_fp8_cuda(const at::Tensor& x, const OptionalTensor& residual,
+                       const at::Tensor& weight, double eps, const OptionalTensor& sum,
+                       const at::Tensor& out, const at::Tensor& rstd, const at::Tensor& values,
+                       const at::Tensor& scales, bool power_of_2, bool keep, double offset) {
+  check_rms_norm_fp8(x, residual, weight, eps, sum, out, rstd, values, scales, power_of_2, keep,
+                     offset);
+  const c10::cuda::CUDAGuard guard(x.device());
+  cuda::RmsNormArgs args = rms_norm_args(x, residual, weight, eps, sum, out, rstd, offset,
+                                         cuda::alignment_of(values) >= 8);
+  args.fp8 = {static_cast<uint8_t*>(values.data_ptr()), scales.data_ptr<float>(), power_of_2};
+  if (!keep) args.out = nullptr;
+  cuda::launch_rms_norm(args, cuda::dtype_of(x), c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -76,6 +101,7 @@ void rms_norm_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x,
 
 TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
   m.impl("rms_norm", &rms_norm_cuda);
+  m.impl("rms_norm_fp8", &rms_norm_fp8_cuda);
   m.impl("rms_norm_backward", &rms_norm_backward_cuda);
 }
 

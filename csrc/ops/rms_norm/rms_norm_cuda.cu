@@ -1,28 +1,11 @@
 #include "ops/cuda/dispatch.cuh"
 #include "ops/cuda/pack.cuh"
-#include "ops/cuda/reduce.cuh"
+#include "ops/cuda/rows.cuh"
+#include "ops/fp8/fp8_cast.cuh"
 #include "ops/rms_norm/rms_norm_launch.h"
 
 namespace fastsft::cuda {
 namespace {
-
-constexpr int kWideThreads = 1024;
-
-// Returns the row's sum. A row is one warp if the block has several rows, otherwise the whole
-// block.
-__device__ float row_sum(float value) {
-  return blockDim.y > 1 ? warp_sum(value) : block_sum(value);
-}
-
-__device__ int64_t first_row() {
-  return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-}
-
-// Returns the first element in this thread's access number `pack`.
-template <int kWidth>
-__device__ int64_t column_of(int pack) {
-  return (static_cast<int64_t>(pack) * blockDim.x + threadIdx.x) * kWidth;
-}
 
 // Computes sum = x + residual for one access, rounded as stored. Without a residual, returns x.
 template <typename T, int kWidth>
@@ -36,21 +19,24 @@ __device__ void add_residual(const RmsNormArgs& args, int64_t at, float* values)
   store_pack<kWidth>(static_cast<T*>(args.sum) + at, values);
 }
 
+// Turns sums into the norm's result, rounded as stored, and stores it unless `out` is null.
 template <typename T, int kWidth>
-__device__ void write_normed(const RmsNormArgs& args, int64_t row, int64_t column, float scale,
-                             const float* values) {
-  float out[kWidth];
-  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, out);
+__device__ void normalize(const RmsNormArgs& args, int64_t row, int64_t column, float scale,
+                          float* values) {
+  float weight[kWidth];
+  load_pack<kWidth>(static_cast<const T*>(args.weight) + column, weight);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) out[i] = values[i] * scale * (args.offset + out[i]);
-  store_pack<kWidth>(static_cast<T*>(args.out) + row * args.hidden + column, out);
+  for (int i = 0; i < kWidth; ++i)
+    values[i] = rounded<T>(values[i] * scale * (args.offset + weight[i]));
+  if (args.out != nullptr)
+    store_pack<kWidth>(static_cast<T*>(args.out) + row * args.hidden + column, values);
 }
 
-template <typename T, int kWidth, int kPacks, int kMaxThreads>
+template <bool kFp8, typename T, int kWidth, int kPacks, int kMaxThreads>
 __global__ void __launch_bounds__(kMaxThreads) forward_kernel(RmsNormArgs args) {
   const int64_t row = first_row();
   if (row >= args.rows) return;  // a warp returns as a whole; a one-row block never returns here
-  float values[kPacks][kWidth], squares = 0;
+  float values[kPacks][kWidth], squares = 0, most = 0;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int64_t column = column_of<kWidth>(p);
@@ -64,15 +50,27 @@ __global__ void __launch_bounds__(kMaxThreads) forward_kernel(RmsNormArgs args) 
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int64_t column = column_of<kWidth>(p);
-    if (column < args.hidden) write_normed<T, kWidth>(args, row, column, scale, values[p]);
+    if (column >= args.hidden) continue;
+    normalize<T, kWidth>(args, row, column, scale, values[p]);
+    if constexpr (kFp8) most = larger_magnitude<kWidth>(most, values[p]);
+  }
+  if constexpr (kFp8) {
+    const float factor = fp8_row_factor(args.fp8, row, row_max(most));
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t column = column_of<kWidth>(p);
+      if (column < args.hidden)
+        store_fp8<kWidth>(args.fp8.values + row * args.hidden + column, values[p], factor, false);
+    }
   }
 }
 
-// Handles rows that do not fit into a block's registers, by reading them twice.
-template <typename T>
+// Handles rows that do not fit into a block's registers, by reading them twice, or three times for
+// a copy in 8 bits.
+template <bool kFp8, typename T>
 __global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs args) {
   const int64_t row = blockIdx.x, begin = row * args.hidden;
-  float squares = 0;
+  float squares = 0, most = 0;
   for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
     float value;
     add_residual<T, 1>(args, begin + j, &value);
@@ -82,8 +80,18 @@ __global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs 
   if (threadIdx.x == 0) args.rstd[row] = scale;
   const T* source = static_cast<const T*>(args.residual == nullptr ? args.x : args.sum) + begin;
   for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
-    const float value = to_float(source[j]);
-    write_normed<T, 1>(args, row, j, scale, &value);
+    float value = to_float(source[j]);
+    normalize<T, 1>(args, row, j, scale, &value);
+    if constexpr (kFp8) most = larger_magnitude<1>(most, &value);
+  }
+  if constexpr (kFp8) {
+    const float factor = fp8_row_factor(args.fp8, row, block_max(most));
+    args.out = nullptr;
+    for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
+      float value = to_float(source[j]);
+      normalize<T, 1>(args, row, j, scale, &value);
+      store_fp8<1>(args.fp8.values + begin + j, &value, factor, false);
+    }
   }
 }
 
@@ -200,25 +208,17 @@ __global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBack
   }
 }
 
-dim3 threads_of(const RowPlan& plan) {
-  return dim3(static_cast<unsigned>(plan.threads), static_cast<unsigned>(plan.rows_per_block));
-}
-
-// Calls launch<kPacks, kMaxThreads>() with the smallest bound that holds the block. With a bound of
-// 1024 threads the compiler would spill registers that small blocks have.
-template <typename Launch>
-void dispatch_block(const RowPlan& plan, const Launch& launch) {
-  const int threads = plan.threads * plan.rows_per_block;
-  if (plan.packs == 2 && threads <= 128)
-    launch.template operator()<2, 128>();
-  else if (plan.packs == 2 && threads <= 512)
-    launch.template operator()<2, 512>();
-  else if (plan.packs == 2)
-    launch.template operator()<2, 1024>();
-  else if (threads <= 128)
-    launch.template operator()<4, 128>();
-  else
-    launch.template operator()<4, 1024>();
+template <bool kFp8, typename T, int kWidth>
+void launch_forward(const RmsNormArgs& args, cudaStream_t stream) {
+  const unsigned blocks = blocks_of(args.plan, args.rows);
+  if (args.plan.packs == 0) {
+    wide_forward_kernel<kFp8, T><<<blocks, kWideThreads, 0, stream>>>(args);
+    return;
+  }
+  dispatch_block(args.plan, [&]<int kPacks, int kMaxThreads>() {
+    forward_kernel<kFp8, T, kWidth, kPacks, kMaxThreads>
+        <<<blocks, threads_of(args.plan), 0, stream>>>(args);
+  });
 }
 
 template <bool kRemake>
@@ -241,18 +241,14 @@ void launch_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t 
 
 void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0) return;
-  const auto blocks =
-      static_cast<unsigned>(blocks_for(args.rows, args.plan.rows_per_block, int64_t{1} << 31));
-  const dim3 threads = threads_of(args.plan);
-  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
-    if (args.plan.packs == 0) {
-      wide_forward_kernel<T><<<blocks, kWideThreads, 0, stream>>>(args);
-      return;
-    }
-    dispatch_block(args.plan, [&]<int kPacks, int kMaxThreads>() {
-      forward_kernel<T, kWidth, kPacks, kMaxThreads><<<blocks, threads, 0, stream>>>(args);
+  if (args.fp8.values != nullptr) {
+    dispatch_width<bfloat16>(args.width, [&]<typename T, int kWidth>() {
+      launch_forward<true, T, kWidth>(args, stream);
     });
-  });
+    return;
+  }
+  dispatch(dtype, args.width,
+           [&]<typename T, int kWidth>() { launch_forward<false, T, kWidth>(args, stream); });
 }
 
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {

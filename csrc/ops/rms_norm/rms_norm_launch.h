@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cuda/access.h"
+#include "ops/fp8/fp8_rows.h"
 
 namespace fastsft::cuda {
 
@@ -16,8 +17,9 @@ struct RmsNormArgs {
   const void* residual;  // null: no residual
   const void* weight;
   void* sum;
-  void* out;
+  void* out;  // null: only the copy in 8 bits is written
   float* rstd;
+  Fp8Rows fp8;  // x is bfloat16 if there is a copy in 8 bits
   int64_t rows, hidden;
   float eps;
   float offset;  // added to the weight

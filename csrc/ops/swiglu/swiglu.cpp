@@ -2,12 +2,18 @@
 
 #include <torch/library.h>
 
+#include "ops/fp8/fp8.h"
 #include "ops/schema.h"
 
 namespace fastsft {
 
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
   FASTSFT_DISPATCH(swiglu, gate_up, out, gelu);
+}
+
+void swiglu_fp8(const at::Tensor& gate_up, const at::Tensor& out, const at::Tensor& values,
+                const at::Tensor& scales, bool power_of_2, bool keep, bool gelu) {
+  FASTSFT_DISPATCH(swiglu_fp8, gate_up, out, values, scales, power_of_2, keep, gelu);
 }
 
 void swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
@@ -27,6 +33,13 @@ void check_swiglu(const at::Tensor& gate_up, const at::Tensor& out, bool /*gelu*
                     ": gate_up and out must be contiguous");
 }
 
+void check_swiglu_fp8(const at::Tensor& gate_up, const at::Tensor& out, const at::Tensor& values,
+                      const at::Tensor& scales, bool /*power_of_2*/, bool /*keep*/, bool gelu) {
+  check_swiglu(gate_up, out, gelu);
+  check_dtype("swiglu_fp8", {"gate_up", gate_up}, at::kBFloat16);
+  check_fp8_rows("swiglu_fp8", out, values, scales);
+}
+
 void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up,
                            const at::Tensor& grad_gate_up, bool /*recompute*/, bool gelu) {
   check_swiglu(gate_up, grad_out, gelu);
@@ -39,6 +52,9 @@ void check_swiglu_backward(const at::Tensor& grad_out, const at::Tensor& gate_up
 
 TORCH_LIBRARY_FRAGMENT(fastsft, m) {
   m.def("swiglu(Tensor gate_up, Tensor(a!) out, bool gelu=False) -> ()");
+  m.def(
+      "swiglu_fp8(Tensor gate_up, Tensor(a!) out, Tensor(b!) values, Tensor(c!) scales, "
+      "bool power_of_2, bool keep, bool gelu=False) -> ()");
   m.def(
       "swiglu_backward(Tensor(a!) grad_out, Tensor gate_up, Tensor(b!) grad_gate_up, "
       "bool recompute=False, bool gelu=False) -> ()");

@@ -4,6 +4,7 @@
 
 #include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
+#include "ops/fp8/fp8.h"
 
 namespace fastsft::cpu {
 namespace {
@@ -124,6 +125,13 @@ void swiglu_cpu(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
   });
 }
 
+void swiglu_fp8_cpu(const at::Tensor& gate_up, const at::Tensor& out, const at::Tensor& values,
+                    const at::Tensor& scales, bool power_of_2, bool keep, bool gelu) {
+  check_swiglu_fp8(gate_up, out, values, scales, power_of_2, keep, gelu);
+  swiglu(gate_up, out, gelu);
+  fp8_quantize(out, /*rowwise=*/true, power_of_2, values, scales);
+}
+
 void swiglu_backward_cpu(const at::Tensor& grad_out, const at::Tensor& gate_up,
                          const at::Tensor& grad_gate_up, bool recompute, bool gelu) {
   check_swiglu_backward(grad_out, gate_up, grad_gate_up, recompute, gelu);
@@ -142,6 +150,7 @@ void swiglu_backward_cpu(const at::Tensor& grad_out, const at::Tensor& gate_up,
 
 TORCH_LIBRARY_IMPL(fastsft, CPU, m) {
   m.impl("swiglu", &swiglu_cpu);
+  m.impl("swiglu_fp8", &swiglu_fp8_cpu);
   m.impl("swiglu_backward", &swiglu_backward_cpu);
 }
 

@@ -34,6 +34,27 @@ void swiglu_cuda(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
   launch(gate_up, at::Tensor(), out, false, gelu);
 }
 
+void swiglu_fp8_cuda(const at::Tensor& gate_up, const at::Tensor& out, const at::Tensor& values,
+                     const at::Tensor& scales, bool power_of_2, bool keep, bool gelu) {
+  check_swiglu_fp8(gate_up, out, values, scales, power_of_2, keep, gelu);
+  const c10::cuda::CUDAGuard guard(gate_up.device());
+  const int64_t width = out.size(1);
+  const int access =
+      cuda::alignment_of(values) >= 8 ? cuda::access_width(width, {gate_up, out}) : 1;
+  cuda::launch_swiglu_fp8(
+      {.gate_up = gate_up.data_ptr(),
+       .grad_out = nullptr,
+       .out = keep ? out.data_ptr() : nullptr,
+       .recompute = false,
+       .gelu = gelu,
+       .rows = gate_up.size(0),
+       .width = width,
+       .access = access},
+      {static_cast<uint8_t*>(values.data_ptr()), scales.data_ptr<float>(), power_of_2},
+      cuda::plan_row(width, access), c10::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 void swiglu_backward_cuda(const at::Tensor& grad_out, const at::Tensor& gate_up,
                           const at::Tensor& grad_gate_up, bool recompute, bool gelu) {
   check_swiglu_backward(grad_out, gate_up, grad_gate_up, recompute, gelu);
@@ -44,6 +65,7 @@ void swiglu_backward_cuda(const at::Tensor& grad_out, const at::Tensor& gate_up,
 
 TORCH_LIBRARY_IMPL(fastsft, CUDA, m) {
   m.impl("swiglu", &swiglu_cuda);
+  m.impl("swiglu_fp8", &swiglu_fp8_cuda);
   m.impl("swiglu_backward", &swiglu_backward_cuda);
 }
 

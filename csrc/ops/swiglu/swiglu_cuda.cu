@@ -2,6 +2,8 @@
 
 #include "ops/cuda/dispatch.cuh"
 #include "ops/cuda/pack.cuh"
+#include "ops/cuda/rows.cuh"
+#include "ops/fp8/fp8_cast.cuh"
 #include "ops/swiglu/swiglu_launch.h"
 
 namespace fastsft::cuda {
@@ -24,6 +26,16 @@ __device__ float slope(float x) {
   return kLinear + 3.0f * kCubic * x * x;
 }
 
+// Computes one access of a row.
+template <bool kGelu, int kWidth, typename T>
+__device__ void activate(const SwigluArgs& args, const T* gate, float* g) {
+  float up[kWidth];
+  load_pack<kWidth>(gate, g);
+  load_pack<kWidth>(gate + args.width, up);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) g[i] = g[i] * sigmoid(argument<kGelu>(g[i])) * up[i];
+}
+
 // Computes one row per block.
 template <bool kGelu, typename T, int kWidth>
 __global__ void forward_kernel(SwigluArgs args) {
@@ -31,12 +43,60 @@ __global__ void forward_kernel(SwigluArgs args) {
   T* out = static_cast<T*>(args.out) + args.width * blockIdx.x;
   const int64_t step = static_cast<int64_t>(blockDim.x) * kWidth;
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * kWidth; j < args.width; j += step) {
-    float g[kWidth], up[kWidth];
-    load_pack<kWidth>(gate + j, g);
-    load_pack<kWidth>(gate + args.width + j, up);
+    float values[kWidth];
+    activate<kGelu, kWidth>(args, gate + j, values);
+    store_pack<kWidth>(out + j, values);
+  }
+}
+
+// Computes one access of a row as it is stored, and stores it unless `out` is null.
+template <bool kGelu, int kWidth>
+__device__ void activate_rounded(const SwigluArgs& args, int64_t row, int64_t column, float* g) {
+  const auto* gate = static_cast<const bfloat16*>(args.gate_up) + 2 * args.width * row + column;
+  activate<kGelu, kWidth>(args, gate, g);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) g[i] = g[i] * sigmoid(argument<kGelu>(g[i])) * up[i];
-    store_pack<kWidth>(out + j, g);
+  for (int i = 0; i < kWidth; ++i) g[i] = rounded<bfloat16>(g[i]);
+  if (args.out != nullptr)
+    store_pack<kWidth>(static_cast<bfloat16*>(args.out) + args.width * row + column, g);
+}
+
+// Threads keep the row in registers until its largest magnitude is known.
+template <bool kGelu, int kWidth, int kPacks, int kMaxThreads>
+__global__ void __launch_bounds__(kMaxThreads) fp8_forward_kernel(SwigluArgs args, Fp8Rows fp8) {
+  const int64_t row = first_row();
+  if (row >= args.rows) return;  // a warp returns as a whole; a one-row block never returns here
+  float values[kPacks][kWidth], most = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column >= args.width) continue;
+    activate_rounded<kGelu, kWidth>(args, row, column, values[p]);
+    most = larger_magnitude<kWidth>(most, values[p]);
+  }
+  const float factor = fp8_row_factor(fp8, row, row_max(most));
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int64_t column = column_of<kWidth>(p);
+    if (column < args.width)
+      store_fp8<kWidth>(fp8.values + row * args.width + column, values[p], factor, false);
+  }
+}
+
+// Handles rows that do not fit into a block's registers, by computing them twice.
+template <bool kGelu>
+__global__ void __launch_bounds__(kWideThreads)
+    wide_fp8_forward_kernel(SwigluArgs args, Fp8Rows fp8) {
+  const int64_t row = blockIdx.x;
+  float value, most = 0;
+  for (int64_t j = threadIdx.x; j < args.width; j += kWideThreads) {
+    activate_rounded<kGelu, 1>(args, row, j, &value);
+    most = larger_magnitude<1>(most, &value);
+  }
+  const float factor = fp8_row_factor(fp8, row, block_max(most));
+  args.out = nullptr;
+  for (int64_t j = threadIdx.x; j < args.width; j += kWideThreads) {
+    activate_rounded<kGelu, 1>(args, row, j, &value);
+    store_fp8<1>(fp8.values + row * args.width + j, &value, factor, false);
   }
 }
 
@@ -81,7 +141,29 @@ void launch(const SwigluArgs& args, Dtype dtype, cudaStream_t stream) {
   });
 }
 
+template <bool kGelu>
+void launch_fp8(const SwigluArgs& args, const Fp8Rows& fp8, const RowPlan& plan,
+                cudaStream_t stream) {
+  const unsigned blocks = blocks_of(plan, args.rows);
+  if (plan.packs == 0) {
+    wide_fp8_forward_kernel<kGelu><<<blocks, kWideThreads, 0, stream>>>(args, fp8);
+    return;
+  }
+  dispatch_width<bfloat16>(args.access, [&]<typename T, int kWidth>() {
+    dispatch_block(plan, [&]<int kPacks, int kMaxThreads>() {
+      fp8_forward_kernel<kGelu, kWidth, kPacks, kMaxThreads>
+          <<<blocks, threads_of(plan), 0, stream>>>(args, fp8);
+    });
+  });
+}
+
 }  // namespace
+
+void launch_swiglu_fp8(const SwigluArgs& args, const Fp8Rows& fp8, const RowPlan& plan,
+                       cudaStream_t stream) {
+  if (args.rows == 0 || args.width == 0) return;
+  (args.gelu ? launch_fp8<true> : launch_fp8<false>)(args, fp8, plan, stream);
+}
 
 void launch_swiglu(const SwigluArgs& args, Dtype dtype, cudaStream_t stream) {
   if (args.rows == 0 || args.width == 0) return;

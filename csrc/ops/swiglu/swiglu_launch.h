@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cuda/access.h"
+#include "ops/fp8/fp8_rows.h"
 
 namespace fastsft::cuda {
 
@@ -13,12 +14,15 @@ namespace fastsft::cuda {
 struct SwigluArgs {
   const void* gate_up;
   void* grad_out;  // null in the forward pass
-  void* out;       // forward: the activation; backward: gate_up's gradient
+  void* out;       // forward: the activation, or null; backward: gate_up's gradient
   bool recompute;  // backward: overwrite grad_out with the activation
   bool gelu;       // GELU; otherwise SiLU
   int64_t rows, width;
   int access;
 };
 void launch_swiglu(const SwigluArgs& args, Dtype dtype, cudaStream_t stream);
+// Computes the forward pass in bfloat16 with a copy in 8 bits. Writes no `out` if it is null.
+void launch_swiglu_fp8(const SwigluArgs& args, const Fp8Rows& fp8, const RowPlan& plan,
+                       cudaStream_t stream);
 
 }  // namespace fastsft::cuda

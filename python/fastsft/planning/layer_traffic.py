@@ -24,7 +24,8 @@ class Fp8Kernels(NamedTuple):
 
 
 # By scales. A scale for a whole matrix or a column needs the largest magnitude first, which is a kernel more.
-FP8_KERNELS_PER_LAYER = {"rowwise": Fp8Kernels(8, 12, 16), "tensorwise": Fp8Kernels(16, 16, 16)}
+# With scales of rows, norms and SwiGLU quantise their results themselves.
+FP8_KERNELS_PER_LAYER = {"rowwise": Fp8Kernels(5, 12, 16), "tensorwise": Fp8Kernels(16, 16, 16)}
 
 
 class Widths(NamedTuple):
@@ -95,11 +96,15 @@ class Fp8Traffic(NamedTuple):
     kept: int
 
 
-def fp8_traffic(widths: Widths, scaling: str, policy: str = "none", *, wgrad: bool = False) -> Fp8Traffic:
+def fp8_traffic(
+    widths: Widths, scaling: str, policy: str = "none", *, wgrad: bool = False, adapters: bool = False
+) -> Fp8Traffic:
     """Return the bytes that a layer's 8-bit products need in forward and backward under a recompute policy.
 
     An element of 2 bytes is read and one of 1 byte is written. For a scale of a whole matrix or a column the
-    elements are read twice. Each row has a scale of 4 bytes. wgrad: weight gradients are products of 8 bits.
+    elements are read twice. Each row has a scale of 4 bytes. With scales of rows, norms and SwiGLU write
+    their results in 8 bits, and in 16 bits only for backward and for adapters: bytes that are saved are
+    negative. wgrad: weight gradients are products of 8 bits. adapters: the linear layers have adapters.
     """
     hidden, inner, query, key, _, _ = widths
     rowwise = scaling == "rowwise"
@@ -115,6 +120,11 @@ def fp8_traffic(widths: Widths, scaling: str, policy: str = "none", *, wgrad: bo
     again = {"gate_up": (gate_up,), "block": (qkv, out, gate_up)}.get(policy, ())  # in backward
     forward = (*layers, *again)
     token = sum(element * inputs + 4 for inputs, _ in forward)
+    if rowwise:
+        by_writers = qkv[0] + gate_up[0] + down[0]
+        token -= 2 * (by_writers + sum(layer[0] for layer in again if layer is not out))
+        if policy != "none" and not adapters:  # not in 16 bits, but for what backward computes again
+            token -= 2 * (by_writers + (qkv[0] if policy == "block" else 0))
     token += sum(element * outputs + 4 for _, outputs in layers)
     if wgrad:  # parts of columns come from the cache, and their scales do not depend on the tokens
         token += sum(5 * (inputs + outputs) for inputs, outputs in layers)

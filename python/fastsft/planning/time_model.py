@@ -275,7 +275,9 @@ class _Model:
 
         Each tile multiplies by the weights. Kept ones are quantised once a step, frozen ones never.
         """
-        traffic = fp8_traffic(self.widths, self.state.fp8, policy, wgrad=self.fp8_wgrad)
+        traffic = fp8_traffic(
+            self.widths, self.state.fp8, policy, wgrad=self.fp8_wgrad, adapters=self.has_adapters
+        )
         weights = traffic.micro_batch * self.tiles / self.tokens
         if self.state.keep_fp8_weights:
             weights = 0.0 if self.has_adapters else traffic.kept / self.step_tokens
