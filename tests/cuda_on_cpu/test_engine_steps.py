@@ -12,6 +12,7 @@ import torch
 from cuda_on_cpu import build
 from cuda_on_cpu.emulation import Order, emulation
 from engines import new_engine
+from fastsft import _C
 from runs import random_dataset
 
 VOCAB, ROWS, STEPS = 71, 4, 2
@@ -119,3 +120,33 @@ def test_linear_layers_of_8_bits(fp8: str, form: str, wgrad: bool) -> None:
         assert loss == pytest.approx(wanted, abs=0.02)
         assert norm == pytest.approx(wanted_norm, rel=3e-2)
     assert ours != losses("llama", "bfloat16", intermediate=112), "nothing was in 8 bits"
+
+
+LINEARS = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("recompute", _C.recompute_policies())
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_backward_has_what_norms_and_swiglu_quantise(
+    family: str, recompute: str, lora: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU's ops write results in 16 bits, too; the kernels write them only if something reads them."""
+    monkeypatch.setitem(MODELS, "gemma2", {**MODELS["gemma2"], "head_dim": 32})
+    options: dict[str, Any] = {"intermediate": 112, "fp8": "rowwise", "recompute": recompute}
+    if lora:
+        names = [f"model.layers.{layer}.{linear}" for layer in range(2) for linear in LINEARS]
+        linears = [_C.AdapterLinear(name, rank=4, scale=2.0) for name in names]
+        options["adapters"] = _C.AdapterOptions(linears=linears)
+    expected, emulated = losses(family, "bfloat16", **options), emulation()
+    emulated.schedule(Order.WARP_AHEAD_RANDOM, seed=3)
+    before = {(i.file, i.name): i.launches for i in emulated.instances()}
+    with emulated.instead_of_cpu_ops():
+        ours = losses(family, "bfloat16", **options)
+    ran = {i.name for i in emulated.instances() if i.launches > before[i.file, i.name]}
+    assert any(name.startswith("forward_kernel<true") for name in ran), ran
+    assert any(name.startswith("fp8_forward_kernel") for name in ran), ran
+    for (loss, norm), (wanted, wanted_norm) in zip(ours, expected, strict=True):
+        assert loss == pytest.approx(wanted, abs=0.02)
+        assert norm == pytest.approx(wanted_norm, rel=3e-2)
