@@ -99,6 +99,8 @@ std::string state_options_repr(const StateOptions& options) {
 void bind_shard(py::module_& module) {
   module.def("strategies", &strategies,
              "Names of sharding strategies, each with whether it shards within nodes.");
+  module.def("strategies_with_whole_weights", &strategies_with_whole_weights,
+             "Names of strategies under which every rank has all weights between micro-batches.");
 
   py::class_<StateOptions> type(module, "StateOptions",
                                 "How parameters, gradients and optimizer state are held. Never "

@@ -88,8 +88,7 @@ struct StateOptions {
         "fp8 quantises bfloat16, but compute_dtype is not bfloat16; use --bf16 True with --fp8");
     require(fp8 == Fp8Scaling::kNone || frozen_dtype == FrozenDtype::kCompute,
             "fp8 quantises weights of the compute dtype, and frozen_dtype is \"nf4\"; use --q_lora "
-            "True "
-            "or --fp8, not both");
+            "True or --fp8, not both");
     require(
         fp8 != Fp8Scaling::kTensorwise || tile_tokens == 0, "tile_tokens is ", tile_tokens,
         ", and a scale of tensorwise fp8 is that of all tokens; use rowwise, or leave tiles out");

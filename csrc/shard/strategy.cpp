@@ -145,6 +145,14 @@ std::map<std::string, bool> strategies() {
   return result;
 }
 
+std::vector<std::string> strategies_with_whole_weights() {
+  const auto& registry = StrategyRegistry::instance();
+  std::vector<std::string> result;
+  for (const auto& name : registry.names())
+    if (registry.get(name).whole_weights) result.push_back(name);
+  return result;
+}
+
 namespace {
 
 const StrategyKind& find_kind(const StateOptions& options, int world_size) {

@@ -153,6 +153,8 @@ std::unique_ptr<Strategy> make_over_node(const StrategyContext& context) {
 
 // Returns all names; the value is true if the strategy shards within nodes.
 std::map<std::string, bool> strategies();
+// Returns the names of strategies with StrategyKind::whole_weights.
+std::vector<std::string> strategies_with_whole_weights();
 
 // Makes the strategy that the options name. On a single rank every strategy is no_shard.
 std::unique_ptr<Strategy> make_strategy(const StrategyContext& context);

@@ -193,6 +193,7 @@ __all__: list[str] = [
     "set_place",
     "set_tuned_gemms",
     "strategies",
+    "strategies_with_whole_weights",
     "stream_training_state",
     "survey_inputs",
     "sync_directory",
@@ -2361,6 +2362,11 @@ def set_tuned_gemms(json: str) -> None:
 def strategies() -> dict[str, bool]:
     """
     Names of sharding strategies, each with whether it shards within nodes.
+    """
+
+def strategies_with_whole_weights() -> list[str]:
+    """
+    Names of strategies under which every rank has all weights between micro-batches.
     """
 
 def stream_training_state(engine: Engine, directory: str, *, writes: bool | None = None) -> list[FileDigest]:

@@ -62,6 +62,9 @@ def as_flags(offer: str) -> list[str]:
         "vicuna-7b --memory 11GiB --bf16", "mistral-7b --memory 10GiB --bf16 --model_max_length 8192",
         f"vicuna-7b --memory 14GiB --bf16 {LORA}", f"vicuna-13b --memory 10GiB --bf16 {LORA} --q_lora",
         "vicuna-7b --gpu 5090 --bf16 --world_size 2 --fsdp shard_grad_op",
+        "vicuna-7b --gpu H100 --bf16 --fp8 rowwise --keep_fp8_weights",
+        "vicuna-7b --memory 40GiB --device cuda --bf16 --fp8 rowwise --keep_fp8_weights --world_size 2 "
+        "--fsdp shard_grad_op",
         "llama-3.2-1b --gpu 3090 --bf16 --micro_batch_tokens 32768",
         "llama-3.2-1b --device cpu --memory 12GiB",
         "llama-3.1-8b --gpu 4090 --bf16 --grad_dtype bfloat16 --optim adamw_8bit",

@@ -111,10 +111,11 @@ class PrecisionArguments:
     )
     num_layers_at_start_in_bf16: int = supported(0, "of --fp8: first blocks that stay in bfloat16")
     num_layers_at_end_in_bf16: int = supported(0, "of --fp8: last blocks that stay in bfloat16")
-    keep_fp8_weights: bool = supported(
-        False,
+    keep_fp8_weights: bool | None = supported(
+        None,
         "of --fp8: weights stay in 8 bits until they change, so that a step quantises them once and the base "
-        "of LoRA never; takes 2 bytes a weight, and not with full_shard",
+        "of LoRA never; takes 2 bytes a weight, and not with full_shard; by default on a GPU where it fits "
+        "and is faster",
     )
     torch_compile: bool = ignored(False, "torch.compile", _COMPILED)
     torch_compile_backend: str | None = ignored(None, "its back end", _COMPILED)

@@ -39,7 +39,7 @@ class Fp8Flags(Protocol):
     @property
     def num_layers_at_end_in_bf16(self) -> int: ...
     @property
-    def keep_fp8_weights(self) -> bool: ...
+    def keep_fp8_weights(self) -> bool | None: ...
 
 
 def fp8_flags(args: Fp8Flags) -> dict[str, Any]:
@@ -48,7 +48,11 @@ def fp8_flags(args: Fp8Flags) -> dict[str, Any]:
     if args.fp8 is None:
         return {}
     flags = {name: getattr(args, name) for name in _ALL_FP8_FLAGS}
-    return {**flags, "fp8_format": args.fp8_format or _FP8_FORMATS[args.fp8]}
+    return {
+        **flags,
+        "fp8_format": args.fp8_format or _FP8_FORMATS[args.fp8],
+        "keep_fp8_weights": bool(args.keep_fp8_weights),  # the memory plan chooses the final value
+    }
 
 
 def check_fp8(args: Fp8Flags) -> None:

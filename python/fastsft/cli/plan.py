@@ -122,7 +122,7 @@ def _add_state_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", default=defaults[name], help="as in training", **taken)
     for name in FP8_SWITCHES:
         parser.add_argument(
-            f"--{name}", type=parse_bool, nargs="?", const=True, default=False, metavar="True|False",
+            f"--{name}", type=parse_bool, nargs="?", const=True, default=defaults[name], metavar="True|False",
             help="as in training",
         )  # fmt: skip
     parser.add_argument(
@@ -186,6 +186,7 @@ def _record(plan: MemoryPlan, room: MemoryBudget, longest: MemoryPlan | None) ->
         "staging": plan.staging, "memory": room.device, "recompute": plan.recompute,
         "micro_batch_tokens": plan.token_budget, "sync_each_batch": plan.setting.state.sync_each_batch,
         "tile_tokens": plan.setting.state.tile_tokens, "offload_inputs": plan.setting.state.offload_inputs,
+        "keep_fp8_weights": plan.setting.state.keep_fp8_weights,
         **speed_record(plan),
     }  # fmt: skip
 
@@ -233,6 +234,7 @@ def _request(args: argparse.Namespace, setting: EngineSettings) -> PlanRequest:
         args.recompute, args.micro_batch_tokens, -(-args.model_max_length // args.context_parallel_size),
         USEFUL_TOKENS[setting.device] * args.micro_batches, args.sync_each_batch,
         tile_tokens=args.tile_tokens, offload_inputs=args.offload_inputs,
+        keep_fp8_weights=args.keep_fp8_weights,
     )  # fmt: skip
 
 

@@ -156,6 +156,7 @@ def _plan_of_longest_rows(run: ExaminedRun, room: MemoryBudget) -> MemoryPlan:
     wish = PlanRequest(
         args.recompute_mode, args.micro_batch_tokens, max_length, step, args.sync_each_batch,
         tile_tokens=args.tile_tokens, offload_inputs=args.offload_inputs,
+        keep_fp8_weights=args.keep_fp8_weights,
     )  # fmt: skip
     setting = run.opened_model.memory_setting(args)
     return choose_plan(

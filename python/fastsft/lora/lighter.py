@@ -33,14 +33,15 @@ def lighter_methods(model: CausalLM, setting: EngineSettings) -> Iterator[list[t
     if setting.state.compute_dtype == "float32" and has_bfloat16(setting.gpu):
         dtypes.append(("--bf16 True ", setting.with_state(**SPLIT_MASTERS)))
     is_native = model.engine_kind == "native"
+    takes_4_bits = is_native and setting.state.fp8 == "none"
     if isinstance(model, AdaptedModel):
-        if is_native and not model.four_bits:
+        if takes_4_bits and not model.four_bits:
             nf4 = [(flag, changed.with_state(frozen_dtype="nf4")) for flag, changed in dtypes]
             yield [(f"{flag}--q_lora True", changed) for flag, changed in nf4]
         return
     names = _ATTENTION if is_native and is_mixture(model.config) else (ALL_LINEAR,)
     flags = f"--lora True --lora_r {_RANK} --lora_target_modules {' '.join(names)}"
-    for four_bits in (False, True) if is_native else (False,):
+    for four_bits in (False, True) if takes_4_bits else (False,):
         with contextlib.suppress(ValueError):  # without peft, or without linear layers
             yield [
                 (

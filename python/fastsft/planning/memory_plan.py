@@ -96,6 +96,14 @@ class EngineSettings:
         shared = self.world_size > 1 and self.state.strategy != "no_shard"
         return shared and self.state.grad_dtype == "float32"
 
+    @property
+    def may_keep_fp8_weights(self) -> bool:
+        """True if the model computes in 8 bits, and each rank has its weights between micro-batches."""
+        from fastsft import _C
+
+        whole = self.world_size == 1 or self.state.strategy in _C.strategies_with_whole_weights()
+        return self.state.fp8 != "none" and whole
+
     def with_generic(self, sizes: GenericSizes | None) -> EngineSettings:
         """Return a copy with the activation estimates of a generic model."""
         return replace(self, generic=sizes)

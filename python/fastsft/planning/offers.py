@@ -46,24 +46,41 @@ class Refused:
             f"this run does not fit: it needs {size_text(needs)}{where} a rank (micro-batches of "
             f"{plan.token_budget:,} tokens, recompute {plan.how_computed}), and {size_text(there)} is there"
         )
-        others = list(methods)
-        if not (offers := self._offers(others) or self._without_limits(others)):
+        if not (offers := self._without_kept_weights(list(methods))):
             return f"{head}; no single change of flags makes it fit: take a smaller model or more memory"
         return f"{head}; what would fit: " + "; ".join(offers)
 
-    def _offers(self, methods: Methods, flags: str = "") -> list[str]:
-        changes = self._changes(methods)
-        return [f"{flags}{text} ({_sizes(plan)})" for text, plan in changes if self.memory.holds(plan)]
+    def _without_kept_weights(self, methods: Methods) -> list[str]:
+        """Return the offers. If the run keeps weights in 8 bits, no offer does: that changes no bits."""
+        if not self.request.keep_fp8_weights:
+            return self._offers(methods) or self._without_limits(methods)
+        flags, request = "--keep_fp8_weights False", replace(self.request, keep_fp8_weights=False)
+        smallest = self._smallest_of(self.smallest.setting, request)
+        if self.memory.holds(smallest):
+            return [f"{flags} ({_sizes(smallest)})"]
+        freed = replace(self, smallest=smallest, request=request)
+        return freed._offers(methods, f"{flags} ") or freed._without_limits(methods, f"{flags} ")
 
-    def _without_limits(self, methods: Methods) -> list[str]:
-        """Return the offers for a run that recomputes blocks and has the smallest micro-batches."""
-        flags, request = "", self.request
+    def _offers(self, methods: Methods, flags: str = "") -> list[str]:
+        fitting = [(text, plan) for text, plan in self._changes(methods) if self.memory.holds(plan)]
+        ranks = " ranks with "  # flags follow these words
+        return [
+            (text.replace(ranks, ranks + flags) if ranks in text else flags + text) + f" ({_sizes(plan)})"
+            for text, plan in fitting
+        ]
+
+    def _without_limits(self, methods: Methods, before: str = "") -> list[str]:
+        """Return the offers for a run that recomputes blocks and has the smallest micro-batches.
+
+        before: flags that all offers begin with.
+        """
+        flags, request = before, self.request
         if request.recompute not in ("auto", "block"):
-            flags, request = "--recompute block ", replace(request, recompute="block")
+            flags, request = f"{flags}--recompute block ", replace(request, recompute="block")
         if request.token_budget is not None and request.token_budget > request.max_seqlen:
             request = replace(request, token_budget=request.max_seqlen)
             flags += f"--micro_batch_tokens {request.token_budget} "
-        if not flags:
+        if flags == before:
             return []
         smallest = self._smallest_of(self.smallest.setting, request)
         if self.memory.holds(smallest):

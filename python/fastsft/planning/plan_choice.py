@@ -60,6 +60,8 @@ def choose_plan(
     Only if nothing fits otherwise, inputs of blocks are offloaded to the host, MLPs are computed in tiles, or
     both.
 
+    If the user left keep_fp8_weights open, weights are kept in 8 bits on a GPU if that fits and is faster.
+
     If the user left sync_each_batch open and a step has several micro-batches, gradients are reduced once per
     step, provided that this fits.
     """
@@ -76,6 +78,7 @@ def choose_plan(
     if not fitting:
         smallest = min(tried, key=lambda plan: (memory.lacks_of_host(plan), plan.total))
         raise ValueError(Refused(smallest, request, shape_of, memory).message(methods))
+    fitting += [plan for plan in _keeping_fp8_weights(fitting, request) if memory.holds(plan)]
     chosen = min(fitting, key=_step_time)
     if setting.device != "cuda":
         chosen = _preferred([plan for plan in fitting if plan.token_budget == chosen.token_budget], memory)
@@ -91,6 +94,19 @@ def _fitting(plans: list[MemoryPlan], request: PlanRequest, memory: MemoryBudget
     if not fitting and request.sync_each_batch is None:
         fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
     return fitting
+
+
+def _keeping_fp8_weights(plans: list[MemoryPlan], request: PlanRequest) -> list[MemoryPlan]:
+    """Return the plans with weights kept in 8 bits, if the planner may choose that."""
+    setting = plans[0].setting
+    if request.keep_fp8_weights is not None or setting.device != "cuda" or not setting.may_keep_fp8_weights:
+        return []
+    return [
+        plan_memory(
+            plan.setting.with_state(keep_fp8_weights=True), plan.recompute, plan.token_budget, plan.work
+        )
+        for plan in plans
+    ]
 
 
 def _check_gpu(setting: EngineSettings) -> None:
@@ -163,6 +179,7 @@ def plan_run_memory(
     previous = previous or PreviousPlan(args.recompute_mode, args.micro_batch_tokens)
     tiles = args.tile_tokens if previous.tile_tokens is None else previous.tile_tokens
     offloads = args.offload_inputs if previous.offload_inputs is None else previous.offload_inputs
+    keeps = args.keep_fp8_weights if previous.keep_fp8_weights is None else previous.keep_fp8_weights
     summary = packing_summary(args, rows, max(args.token_budget, 1), cost)
     largest = longest_rows(args, rows)
 
@@ -193,5 +210,6 @@ def plan_run_memory(
         is_final,
         tiles,
         offloads,
+        keeps,
     )
     return choose_plan(setting, request, shape_of, memory, methods)

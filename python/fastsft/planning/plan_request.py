@@ -23,7 +23,7 @@ class PlanRequest:
     max_seqlen: a rank's tokens of the longest conversation, which is never split between micro-batches.
     step_tokens: a rank's tokens in a step. sync_each_batch: True to reduce gradients in every micro-batch.
     is_final: True if an earlier plan chose sync_each_batch; the choice is then kept even if a step has only
-    one micro-batch. tile_tokens, offload_inputs: as the flags.
+    one micro-batch. tile_tokens, offload_inputs, keep_fp8_weights: as the flags.
     """
 
     recompute: str = "auto"
@@ -34,6 +34,7 @@ class PlanRequest:
     is_final: bool = False
     tile_tokens: int | None = None
     offload_inputs: bool | None = None
+    keep_fp8_weights: bool | None = None
 
     def budgets(self, device: str) -> list[int]:
         """Return the token budgets to try: the largest useful budget, then halves, down to max_seqlen."""
@@ -60,6 +61,8 @@ class PlanRequest:
         """
         from fastsft import _C
 
+        if setting.state.fp8 != "none":
+            setting = setting.with_state(keep_fp8_weights=bool(self.keep_fp8_weights))
         tiles: list[int] = [0, TILE_TOKENS[setting.device]]
         offloads = [False, True]
         if self.tile_tokens is not None:
@@ -105,6 +108,7 @@ class PreviousPlan(NamedTuple):
     sync_each_batch: bool | None = None
     tile_tokens: int | None = None
     offload_inputs: bool | None = None
+    keep_fp8_weights: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # State options that the memory plan chooses.
-CHOSEN_OPTIONS = ("sync_each_batch", "tile_tokens", "offload_inputs")
+CHOSEN_OPTIONS = ("sync_each_batch", "tile_tokens", "offload_inputs", "keep_fp8_weights")
 
 
 class Planner:
@@ -188,8 +188,9 @@ class Planner:
     def _kept(self, budget: int | None, sync_each_batch: bool | None, tiles: int | None) -> PreviousPlan:
         """Return the choices that the built engine cannot change, with these values for the others."""
         assert self.memory_plan is not None
+        state = self.memory_plan.setting.state
         return PreviousPlan(
-            self.recompute, budget, sync_each_batch, tiles, self.memory_plan.setting.state.offload_inputs
+            self.recompute, budget, sync_each_batch, tiles, state.offload_inputs, state.keep_fp8_weights
         )
 
     def packing(self) -> _C.PackingSummary:
