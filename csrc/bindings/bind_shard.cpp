@@ -120,6 +120,8 @@ void bind_shard(py::module_& module) {
           "master_itemsize", &StateOptions::master_itemsize,
           "Bytes of a master, or of its lower half; 0 where the master itself is "
           "computed with.")
+      .def("check", &StateOptions::check,
+           "Check that the options go together, as an engine does. ValueError if not.")
       .def("__repr__", &state_options_repr)
       .def("__eq__",
            [](const StateOptions& self, const py::object& other) {

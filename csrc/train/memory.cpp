@@ -40,7 +40,6 @@ struct UnitsInPlan {
 };
 
 StateBytes state_of(const UnitsInPlan& layout, const PlanRequest& r) {
-  r.state.check();
   require(r.node_size >= 0 && (r.node_size == 0 || r.world_size % r.node_size == 0),
           "node_size is ", r.node_size, ", expected 0 or a divisor of the ", r.world_size,
           " ranks");

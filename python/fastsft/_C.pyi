@@ -982,6 +982,10 @@ class StateOptions:
         ValueError for a dtype that an option does not have.
         """
     def __repr__(self) -> str: ...
+    def check(self) -> None:
+        """
+        Check that the options go together, as an engine does. ValueError if not.
+        """
     def replace(
         self,
         *,

@@ -289,6 +289,7 @@ def open_setting(args: argparse.Namespace) -> tuple[CausalLM, EngineSettings]:
             f"{args.local_world_size}; machines have the same number of ranks"
         )
     setting = model.with_adapters_of_engine(setting)
+    setting.state.check()
     return model, setting.with_generic(model.activation_sizes(state.compute_dtype))
 
 
