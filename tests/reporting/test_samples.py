@@ -49,7 +49,7 @@ def test_the_loss_page_and_the_notebook(tmp_path: Path) -> None:
     state = TrainerState(global_step=4, max_steps=4, log_history=HISTORY)
     write_loss_files(tmp_path, state, "run", "finished", 1.0)
     page = (tmp_path / "loss.html").read_text()
-    assert "I &lt;b&gt;am&lt;/b&gt;" in page and "a<br>model" in page and "<td>2</td>" in page
+    assert "I &lt;b&gt;am&lt;/b&gt;" in page and "a<br>model" in page and "<td class='step'>2</td>" in page
     run = RunState(log_history=HISTORY)
     assert "a<br>model" in run_html(run)
     assert samples_html([{"loss": 1.0, "step": 1}]) == ""
@@ -57,7 +57,7 @@ def test_the_loss_page_and_the_notebook(tmp_path: Path) -> None:
     assert [sample["reply"] for sample in result.samples] == ["a\nmodel", "y\x1b[31m"]
     assert TrainingResult(tmp_path, {}, HISTORY[:1], 4, 1).samples == []
     with_data = [{"samples": [{"prompt": "p", "reply": "r", "expected": "e"}], "step": 1}]
-    assert "<td>data</td><td>e</td>" in samples_html(with_data)
+    assert "<td class='step'>data</td><td>e</td>" in samples_html(with_data)
 
 
 def tell(tracker: Any, args: TrainingArguments) -> None:

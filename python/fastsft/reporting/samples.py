@@ -30,7 +30,7 @@ def samples_html(log_history: Iterable[Mapping[str, Any]], most_steps: int = _MO
     if not entries:
         return ""
     rows = "".join(_rows(entries))
-    return f"<table class='samples'><tr><th>prompt</th><th>step</th><th>reply</th></tr>{rows}</table>"
+    return f"<table class='samples'><tr><th>prompt</th><th class='step'>step</th><th>reply</th></tr>{rows}</table>"
 
 
 def _rows(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -44,7 +44,7 @@ def _rows(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             told.append(("data", sample["expected"]))
         for place, (step, reply) in enumerate(told):
             head = "" if place else f"<td rowspan='{len(told)}'>{_cell(shown_prompt(sample))}</td>"
-            yield f"<tr>{head}<td>{step}</td><td>{_cell(reply)}</td></tr>"
+            yield f"<tr>{head}<td class='step'>{step}</td><td>{_cell(reply)}</td></tr>"
 
 
 def _cell(text: str) -> str:
