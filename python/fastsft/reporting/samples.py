@@ -29,8 +29,8 @@ def samples_html(log_history: Iterable[Mapping[str, Any]], most_steps: int = _MO
     entries = [entry for entry in log_history if isinstance(entry.get(SAMPLES), list)][-most_steps:]
     if not entries:
         return ""
-    rows = "".join(_rows(entries))
-    return f"<table class='samples'><tr><th>prompt</th><th class='step'>step</th><th>reply</th></tr>{rows}</table>"
+    head = "<tr><th>prompt</th><th class='step'>step</th><th>reply</th></tr>"
+    return f"<table class='samples'>{head}{''.join(_rows(entries))}</table>"
 
 
 def _rows(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
