@@ -4,7 +4,7 @@ import pytest
 
 from fastsft import _C, saving
 from fastsft.checkpoint import run_identity
-from fastsft.checkpoint.run_identity import difference
+from fastsft.checkpoint.run_difference import difference
 from fastsft.runtime import messages
 from saved_runs import OPTIMIZER, copy
 from saving_run import make_trainer
