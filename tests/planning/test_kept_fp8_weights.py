@@ -41,6 +41,14 @@ def test_they_are_kept_where_they_fit(capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+def test_they_are_kept_on_several_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--gpu", "H100", "--world_size", "2", "--lora", "--lora_r", "16"]
+    for fsdp in ([], ["--fsdp", "shard_grad_op"]):
+        found = planned([*words, *fsdp], capsys)
+        others = planned([*words, *fsdp, "--keep_fp8_weights", "False"], capsys)
+        assert found["keep_fp8_weights"] and found["staging"] == others["staging"]
+
+
 @pytest.mark.parametrize(
     "words",
     [

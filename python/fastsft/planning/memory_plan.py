@@ -163,7 +163,11 @@ class MemoryPlan:
         training waits until a save is finished (checkpoint/saver.py).
         """
         held = self.setting.with_state(
-            strategy="full_shard", offload=True, offload_inputs=False, **FLOAT32_MASTERS
+            strategy="full_shard",
+            offload=True,
+            offload_inputs=False,
+            keep_fp8_weights=False,
+            **FLOAT32_MASTERS,
         )
         on_host, on_device = (
             plan_memory(replace(setting, node_size=0), "none", 0, BatchShape())
