@@ -39,8 +39,13 @@ class Guard {
   std::vector<std::set<std::string>> keys_;
 };
 
-// Replaces bytes that are not printable ASCII: the parser quotes its input, which may not be UTF-8.
+// Returns the parser's message without its number, with a comma in front of what it read last: a
+// semicolon begins a way out. Replaces bytes that are not printable ASCII: the parser quotes its
+// input, which may not be UTF-8.
 std::string printable(std::string message) {
+  constexpr std::string_view kQuoted = "; last read: ";
+  if (message.starts_with('[')) message.erase(0, message.find(' ') + 1);
+  if (const size_t at = message.find(kQuoted); at != message.npos) message[at] = ',';
   for (char& byte : message) {
     if (static_cast<unsigned char>(byte) >= 0x7f) byte = '?';
   }

@@ -89,7 +89,8 @@ int open_regular_file(const std::string& path, const std::string& what) {
                      : S_ISFIFO(status.st_mode) ? "a FIFO"
                      : S_ISSOCK(status.st_mode) ? "a socket"
                                                 : "a device";
-  throw_invalid("cannot read ", named(path, what), ": expected a regular file, got ", kind);
+  throw_invalid("cannot read ", named(path, what), ": expected a regular file, got ", kind,
+                "; copy or download the file to this place, or name another");
 }
 
 std::string read_regular_file(const std::string& path, size_t max_bytes, const std::string& what) {
@@ -98,7 +99,7 @@ std::string read_regular_file(const std::string& path, size_t max_bytes, const s
   ::fstat(file.value(), &status);
   const auto size = static_cast<size_t>(status.st_size);
   require(size <= max_bytes, "cannot read ", named(path, what), ": expected at most ", max_bytes,
-          " bytes, got ", size);
+          " bytes, got ", size, "; is it another file? Copy or download the file again");
   std::string text(size, '\0');
   size_t at = 0;
   while (at < size) {

@@ -19,6 +19,7 @@ from fastsft.model.stored_weights import DTYPES, as_tensor, bits_of, stored_dtyp
 from fastsft.model.weights import pickled_tensors
 from fastsft.runtime.near_names import missing_hint
 from fastsft.runtime.regular_files import file_inside, read_json_object
+from fastsft.runtime.ways_out import way_out
 
 if TYPE_CHECKING:
     import torch
@@ -53,10 +54,11 @@ class AdapterDirectory:
                 f"{self.directory}: expected a directory with {CONFIG_NAME}, as peft and fastsft save "
                 f"adapters, found none{_instead(self.directory)}"
             )
-        self.settings = LoraSettings.from_config(read_json_object(config), str(config))
-        self.file = self._find()
-        self._content = self._open()
-        self._index()
+        with way_out("correct it, or copy or download the adapter again"):
+            self.settings = LoraSettings.from_config(read_json_object(config), str(config))
+            self.file = self._find()
+            self._content = self._open()
+            self._index()
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors by peft's names, in the file's dtypes."""
@@ -83,7 +85,10 @@ class AdapterDirectory:
         for name in (WEIGHTS_NAME, PICKLED_NAME):
             if (path := file_inside(self.directory, name)) is not None:
                 return path
-        raise ValueError(f"{self.directory}: expected {WEIGHTS_NAME} or {PICKLED_NAME}, found neither")
+        raise ValueError(
+            f"{self.directory}: expected {WEIGHTS_NAME} or {PICKLED_NAME}, found neither; copy "
+            "or download the adapter again"
+        )
 
     def _open(self) -> dict[str, torch.Tensor] | _C.SafetensorsReader:
         from fastsft import _C
@@ -116,7 +121,7 @@ class AdapterDirectory:
             if self.shapes[name] != shape:
                 raise ValueError(
                     f"{self.file}: {name}: expected shape {list(shape)} by {CONFIG_NAME} and the base model, "
-                    f"got {list(self.shapes[name])}"
+                    f"got {list(self.shapes[name])}; name the base model that it was trained with"
                 )
 
     def replaced(self, targets: Targets) -> list[str]:

@@ -18,6 +18,7 @@ from fastsft.runtime.plain_pickle import check_named
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
 from fastsft.runtime.terminal import visible
 from fastsft.runtime.torch_archive import read_archive
+from fastsft.runtime.ways_out import way_out
 
 if TYPE_CHECKING:
     import torch
@@ -108,13 +109,17 @@ def load_weights(engine: _C.Engine, model_dir: str | Path) -> None:
     name = str(model_dir)
     directory = local_directory(name) or snapshot(name, None, [*TOKENIZER_FILES, *WEIGHT_FILES, "*.bin"])
     tell_of_two_forms(directory)
+    advice = f"copy or download the weights again; fastsft verify {directory} says more"
     if has_safetensors(directory):
-        for note in _C.load_model(engine, str(directory)):
+        with way_out(advice):
+            notes = _C.load_model(engine, str(directory))
+        for note in notes:
             warnings.warn(visible(note), stacklevel=2)
         return
     agreement = AllOrNone(f"loading {directory}")
     ignored = agreement.attempt(lambda: _load_pickled(_C.WeightLoader(engine), directory))
-    agreement.settle(None)
+    with way_out(advice):
+        agreement.settle(None)
     _C.publish_weights(engine)
     if ignored:
         warnings.warn(

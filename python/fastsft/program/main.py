@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import sys
@@ -22,7 +23,9 @@ from fastsft.reporting.status import EVENTS_VARIABLE
 from fastsft.runtime.errors import RunStoppedError, raise_at_interrupt
 from fastsft.runtime.file_calls import explained, is_resource_limit
 from fastsft.runtime.launch import PlaceError, launch_or_alone, only_own_code
+from fastsft.runtime.near_names import missing_hint
 from fastsft.runtime.terminal import fitted, make_best_effort, say, visible
+from fastsft.runtime.ways_out import reading_advice, with_way_out
 from fastsft.trainer.signals import EXIT_BASE, StartGuard
 
 EXIT_ERROR = 1
@@ -105,7 +108,9 @@ def _end_of_os_error(error: OSError) -> None:
         _fail()
     place = _place_of(error) if error.filename is None else os.fsdecode(error.filename)
     told = explained(error, "go on", place) if is_resource_limit(error) else error
-    _leave(EXIT_ERROR, f"{_who()}error: {place}: {told.strerror}")
+    is_missing = error.errno == errno.ENOENT and error.filename is not None
+    way = missing_hint(place) if is_missing else reading_advice(error)
+    _leave(EXIT_ERROR, f"{_who()}error: {place}: {with_way_out(str(told.strerror), way)}")
 
 
 def _place_of(error: OSError) -> str:

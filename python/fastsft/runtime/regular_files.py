@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.runtime.near_names import missing_hint
+from fastsft.runtime.ways_out import reading_advice
 
 MOST_CONFIG_BYTES = 16 << 20  # config.json, tokenizer_config.json, an index of weights, a chat template
 MOST_TOKENIZER_BYTES = 256 << 20  # tokenizer.json; the native reader has the same limit
 _POINTER, _MOST_OF_POINTER = b"version https://git-lfs.github.com/spec/", 1024
+_PUT_THERE = "copy or download the file to this place, or name another"
 _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
@@ -29,7 +31,10 @@ def read_regular(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, what: str
         content = file.read(max_bytes + 1) if size <= max_bytes else b""
     size = max(size, len(content))
     if size > max_bytes:
-        raise ValueError(f"{path}: expected {what} of at most {max_bytes} bytes, got {size}")
+        raise ValueError(
+            f"{path}: expected {what} of at most {max_bytes} bytes, got {size}; is it another file under "
+            "this name? Copy or download it again"
+        )
     return content
 
 
@@ -42,7 +47,7 @@ def open_regular(path: str | Path, what: str = "a regular file") -> BufferedRead
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
+            raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}; {_PUT_THERE}")
         check_no_pointer(descriptor, path, what)
     except ValueError:
         os.close(descriptor)
@@ -63,7 +68,8 @@ def open_descriptor(path: str | Path, problem: str) -> int:
 
 
 def _way_out(path: str | Path, error: Exception) -> str:
-    return missing_hint(path) if isinstance(error, FileNotFoundError) and not os.path.lexists(path) else ""
+    is_missing = isinstance(error, FileNotFoundError) and not os.path.lexists(path)
+    return missing_hint(path) if is_missing else reading_advice(error)
 
 
 def _reason(error: Exception) -> str:
@@ -98,7 +104,7 @@ def check_regular(path: str | Path, what: str = "a regular file") -> None:
         reason = f"{_reason(error)}{_way_out(path, error)}"
         raise ValueError(f"{path}: expected {what}, cannot be read: {reason}") from None
     if not stat.S_ISREG(mode):
-        raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}")
+        raise ValueError(f"{path}: expected {what}, got {kind_of(mode)}; {_PUT_THERE}")
     if os.access(path, os.R_OK):
         open_regular(path, what).close()
 
@@ -189,10 +195,12 @@ def read_json(path: str | Path, max_bytes: int = MOST_CONFIG_BYTES, *, of_user: 
     try:
         content = json.loads(text)
     except RecursionError:
-        raise ValueError(f"{path}: expected a JSON object, this is nested too deep") from None
+        raise ValueError(f"{path}: expected a JSON object, this is nested too deep{_AGAIN}") from None
     except ValueError as error:
         reason = f"not JSON: {error}" if text.strip() else "the file is empty"
-        way = "; correct it there" if of_user and text.strip() else "" if of_user else _AGAIN
+        way = (
+            _AGAIN if not of_user else "; correct it there" if text.strip() else "; write it, or name another"
+        )
         raise ValueError(f"{path}: expected a JSON object: {reason}{way}") from None
     if "\\ud" in text.lower():
         _check_texts(content, str(path))
@@ -213,7 +221,10 @@ def _check_texts(value: object, where: str) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"{where}: expected a text, got a lone surrogate in {value[:40]!a}") from None
+            raise ValueError(
+                f"{where}: expected a text, got a lone surrogate in {value[:40]!a}; leave out the "
+                "half of a character"
+            ) from None
     elif isinstance(value, list):
         for number, item in enumerate(value):
             _check_texts(item, f"{where}[{number}]")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fastsft.runtime.regular_files import check_no_pointer, open_descriptor, open_regular
+from fastsft.runtime.ways_out import reading_advice
 from fastsft.sources.file_formats import (
     CsvLines,
     GzipStream,
@@ -286,9 +287,10 @@ def _first_bytes(path: str) -> bytes:
         try:
             start = opened.read(4)
         except OSError as error:  # an error of `read` does not name the file
-            raise ValueError(f"{path}: the data file cannot be read: {error.strerror}") from None
+            reason = f"{error.strerror}{reading_advice(error)}"
+            raise ValueError(f"{path}: the data file cannot be read: {reason}") from None
     if start is None:
-        raise ValueError(f"{path}: the data file cannot be read: it has nothing to read yet")
+        raise ValueError(f"{path}: the data file cannot be read: it has nothing to read yet; name a file")
     return start
 
 

@@ -131,13 +131,14 @@ def _checked(config: dict[str, Any], path: Path) -> dict[str, Any]:
         value = config.get(name)
         if value is not None and not isinstance(value, kinds):
             expected = " or ".join(_JSON_NAMES[kind] for kind in kinds)
-            raise ValueError(f"{path}: {name}: expected {expected}, got {_JSON_NAMES[type(value)]}")
+            raise ValueError(f"{path}: {name}: expected {expected}, got {_JSON_NAMES[type(value)]}; {_AGAIN}")
     for key in config.get("added_tokens_decoder") or {}:
         if not _is_id(key):
-            raise ValueError(f"{path}: added_tokens_decoder: expected a token id, got {key[:40]!r}")
+            raise ValueError(f"{path}: added_tokens_decoder: expected a token id, got {key[:40]!r}; {_AGAIN}")
     return config
 
 
+_AGAIN = "correct it, or copy the tokenizer's files again"
 _JSON_NAMES: dict[type, str] = {
     str: "a text", dict: "an object", list: "a list", int: "a number", float: "a number",
     bool: "true or false",
@@ -217,7 +218,7 @@ def _token_ids(path: Path) -> dict[str, int]:
     ids = read_object(path)
     for text, number in ids.items():
         if type(number) is not int or not 0 <= number < _MOST_TOKENS:
-            raise ValueError(f"{path}: {text!a}: expected a token id, got {number!r:.40}")
+            raise ValueError(f"{path}: {text!a}: expected a token id, got {number!r:.40}; {_AGAIN}")
     return ids
 
 
