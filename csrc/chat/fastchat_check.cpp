@@ -42,6 +42,11 @@ std::optional<RecordError> check_record(const Conversation& conversation) {
     return fault(Issue::kBadMessage, kKeyError, -1,
                  concat("a message has no \"from\" and no \"role\"", notes_of(conversation).hint));
   }
+  if (has_other_list && conversation.messages_kind != ValueKind::kArray) {
+    return fault(Issue::kNoConversations, kKeyError, -1,
+                 concat("\"messages\" is ", describe(conversation.messages_kind),
+                        "; expected a list of messages"));
+  }
   if (has_other_list) {
     return fault(Issue::kNoConversations, kKeyError, -1,
                  "no \"conversations\"; a file of both is read with --mask_policy spans");

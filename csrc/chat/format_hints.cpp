@@ -79,6 +79,8 @@ std::string explain_list(const std::string& name, const RecordSketch& item, bool
                 ", write that list alone into the file");
 }
 
+bool is_boolean(ValueKind kind) { return kind == ValueKind::kTrue || kind == ValueKind::kFalse; }
+
 bool has_two_texts(const RecordSketch& record) {
   return std::ranges::count_if(record.fields, [](const FieldSketch& field) {
            return field.kind == ValueKind::kString;
@@ -147,6 +149,11 @@ std::string describe_fields(const RecordSketch& record, JsonScanner record_start
   if (record.has("input_ids")) {
     return fields + ": ids of tokens, which are made here; give the texts that they were made of";
   }
+  const FieldSketch* text = record.find("text");
+  if (text != nullptr && (text->kind == ValueKind::kNumber || is_boolean(text->kind))) {
+    return concat(fields, "; \"text\" is ", describe(text->kind),
+                  ": a text goes into quotes, as in \"text\": \"5\"");
+  }
   const FieldSketch* ask = find_text(record, kAsks);
   const FieldSketch* reply = find_text(record, kReplies);
   if (ask != nullptr && reply != nullptr) {
@@ -162,8 +169,6 @@ std::string describe_fields(const RecordSketch& record, JsonScanner record_start
 }
 
 namespace {
-
-bool is_boolean(ValueKind kind) { return kind == ValueKind::kTrue || kind == ValueKind::kFalse; }
 
 // Returns the record's format if the preference fields are ignored. Returns null if that
 // format would learn a prompt's replies.

@@ -70,6 +70,19 @@ def test_parquet(tmp_path: Path, plain: Path) -> None:
     assert checksum(DataFile(str(path))) == checksum(DataFile(str(plain)))
 
 
+def test_a_column_of_bytes_is_refused_unless_it_is_empty(tmp_path: Path, plain: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table, path = pyarrow.Table.from_pylist(RECORDS), tmp_path / "data.parquet"
+    for values in ([b"a"], [None]):
+        column = pyarrow.array(values * len(RECORDS), pyarrow.binary())
+        parquet.write_table(table.append_column("system", column), path)
+        if values[0] is None:
+            assert checksum(DataFile(str(path))) == checksum(DataFile(str(plain)))
+            continue
+        with pytest.raises(ValueError, match=r"column system: expected texts, got binary; write them as"):
+            checksum(DataFile(str(path)))
+
+
 @pytest.mark.parametrize("cut", [1, 5, 60])
 def test_a_cut_zstandard_file_is_refused(cut: int, tmp_path: Path) -> None:
     """Also where the policy leaves out lines that are no JSON: the end of the file would be lost."""

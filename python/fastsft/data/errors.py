@@ -67,8 +67,10 @@ _ADVICE = {
     r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
     r"expected the end of the line \[line \d+, byte \d+: ,": "leave out the comma after a record of a line",
     r"expected a value after the comma": "leave out the comma before ], or add the record after it",
+    r"expected the end of the file \[line \d+, column 1: \[": 'a line is a list: write {"messages": [...]}',
     r"expected the end of the file": "leave out what follows, or write one record a line, as .jsonl",
     r"got the end of the file": "it was cut: copy or download it again",
+    r"not JSON at byte \d+": "correct that place, or write the file by json.dump",
 }
 
 
@@ -95,6 +97,9 @@ _IN_ERRORS = (
     "lone_surrogate",
     "not_text",
 )  # whose own texts say no way out
+
+
+_FOR_SCRIPTS = ("no_conversations", "not_an_object")  # with a file, the flags' way out is said
 
 
 def reading_hint(message: str) -> str:
@@ -128,7 +133,7 @@ def raise_first(faults: Sequence[Fault], num_faults: int | None = None, num_soun
     source = getattr(fault, "file", "")
     message = f"{source}: {fault}" if source else str(fault)
     message += reading_hint(message)
-    if fault.remark in _IN_ERRORS:
+    if fault.remark in _IN_ERRORS or (num_faults is None and fault.remark in _FOR_SCRIPTS):
         message += f"; expected {EXPECTED[fault.remark]}"
     if num_faults is not None:
         message += _ways_out(fault, num_sound > 0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fastsft.runtime.near_names import missing_hint, nearest_path
 from fastsft.runtime.regular_files import check_name, read_json_object
+from fastsft.runtime.ways_out import reading_advice
 from fastsft.sources.file_formats import NOT_DATA, data_suffix, tell_rest
 from fastsft.sources.hub_files import PREFIX, fetch_hub_files, is_hub_path
 
@@ -103,6 +104,10 @@ def _hint_at(path: str) -> str:
     if "/datasets/" in path and "://" in path:
         name = path.partition("/datasets/")[2].split("/")
         return f"; a data set of the hub is {PREFIX}{'/'.join(name[:2]) if len(name) > 1 else 'owner/name'}"
+    if names := [name for name in re.split(r"[;|\s]+", path) if name and os.path.exists(name)][1:]:
+        return f"; the names of several files have commas between them, as in FILE,{names[0]}"
+    if "$" in path:
+        return missing_hint(path)
     if "{" in path or "}" in path:
         return "; braces are the shell's: leave the quotes out, or write a pattern with *"
     if path in ("None", "null", "none"):
@@ -170,7 +175,8 @@ def _files_of_one_kind(path: str, folder: str) -> list[str]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise ValueError(f"{path}: the directory cannot be read: {error.strerror}") from None
+        reason = f"{error.strerror}{reading_advice(error)}"
+        raise ValueError(f"{path}: the directory cannot be read: {reason}") from None
     if not _OF_MODELS.isdisjoint(names):
         raise ValueError(f"{path} is the directory of a model, not of data; name its files: {folder}/*.jsonl")
     suffixes = {name: kind for name in names if name not in NOT_DATA and (kind := data_suffix(name))}

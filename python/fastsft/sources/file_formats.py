@@ -216,9 +216,10 @@ class CsvLines:
 
     def _header(self, names: list[str]) -> list[str]:
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        if twice or not any(names):
-            got = f"{_some(twice)} twice" if twice else "none"
-            way = "give each a name of its own" if twice else "write it, as in prompt,completion"
+        is_blank = not any(name.strip() for name in names)
+        if twice or is_blank:
+            got = "none" if is_blank else f"{_some([name or 'no name' for name in twice])} twice"
+            way = "write it, as in prompt,completion" if is_blank else "give each a name of its own"
             raise ValueError(
                 f"{self._name}: expected a first line with the names of its columns, got {got}; {way}"
             )
