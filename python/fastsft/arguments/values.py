@@ -12,7 +12,7 @@ import os
 import re
 import types
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
@@ -64,6 +64,12 @@ _RANGES = {
 }  # fmt: skip
 # Number fields that may be None, which means off, although their types do not include None.
 _NONE_IS_OFF = ("eval_delay", "max_grad_norm")
+_LISTS: tuple[type, ...] = (str, list, tuple)
+_TEXTS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("output_dir", "logging_dir", "cache_dir", "metric_for_best_model"), str),
+    "report_to": _LISTS,
+    "fsdp": (*_LISTS, bool),  # True is full_shard in transformers
+}
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
@@ -84,6 +90,9 @@ def checked_value(declared: type, name: str, value: object) -> object:
         return os.fspath(value)
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
+    if name in _TEXTS and value is not None and not isinstance(value, _TEXTS[name]):
+        kinds = "a text" if _TEXTS[name] is str else "a text or a list of texts"
+        raise ValueError(f"--{name}: expected {kinds}, got {value!r:.60}; give it in quotes")
     kind, may_be_none = _scalar_types(declared).get(name, (None, True))
     if kind is None or (value is None and (may_be_none or name in _NONE_IS_OFF)):
         return value

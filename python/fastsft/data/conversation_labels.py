@@ -15,6 +15,7 @@ from fastsft.data.chat.template_choice import MODEL, tool_source
 from fastsft.data.errors import raise_first
 from fastsft.data.label_files import FileOptions, label_files
 from fastsft.data.labelled_rows import LabelledRows
+from fastsft.runtime.given_types import check_records, check_tokenizer_type
 from fastsft.runtime.messages import warn_once
 from fastsft.script_names.module_names import refuse_unused
 from fastsft.script_names.patched_libraries import refuse_reader, refuse_template
@@ -41,6 +42,7 @@ def label_conversation_file(
     DataError if a record is faulty. ValueError as in `check_tokenizer`.
     """
     refuse_unused()
+    check_tokenizer_type(tokenizer)
     digest_model(tokenizer)
     native = find_native_tokenizer(tokenizer)
     spans = settings.mask_policy == "spans"
@@ -89,6 +91,8 @@ def label_sources(sources: Sequence[Any], tokenizer: ChatTokenizer) -> LabelledR
     """Label conversations like FastChat's `preprocess`. Errors are as in `label_conversation_file`."""
     refuse_unused()
     refuse_template()
+    check_records(sources, "preprocess: sources")
+    check_tokenizer_type(tokenizer)
     if len(sources) > 1:
         digest_model(tokenizer)
     native = find_native_tokenizer(tokenizer)
@@ -138,6 +142,7 @@ def check_tokenizer(tokenizer: ChatTokenizer, any_pad: bool = False) -> tuple[in
 
 def sources_of(raw_data: Sequence[Any]) -> list[Any]:
     """Return `record["conversations"]` of each record. DataError names a record without this field."""
+    check_records(raw_data, "raw_data")
     return [_source_of(record, number) for number, record in enumerate(raw_data)]
 
 
@@ -147,6 +152,7 @@ def learned_sources(raw_data: Sequence[Any]) -> list[Any]:
     DataError if a field of a record excludes a reply from learning: only the conversation is labelled, so
     that the field would be lost.
     """
+    check_records(raw_data, "raw_data")
     sources, plain = [], {"conversations", "id"}  # fields that never exclude a reply from learning
     for number, record in enumerate(raw_data):
         sources.append(_source_of(record, number))
@@ -161,7 +167,9 @@ def _source_of(record: Any, number: int) -> Any:
     except (KeyError, TypeError, IndexError) as error:
         kind = type(error).__name__
         reason = 'no "conversations"' if kind == "KeyError" else "record is not an object"
-        raise_first([_RecordFault(kind, f"record {number}: {reason}")])
+        form = '{"conversations": [{"from": "human", "value": ...}, {"from": "gpt", "value": ...}]}'
+        got = f", got {record!r:.40}; expected {form}"
+        raise_first([_RecordFault(kind, f"record {number}: {reason}{got}")])
         raise
 
 

@@ -21,6 +21,7 @@ from fastsft.data.interfaces import ScriptDataArguments, SizedDataset
 from fastsft.data.label_files import FileOptions
 from fastsft.data.label_report import check_dropped, format_lines, result_lines, shared_line
 from fastsft.data.supervised import LazySupervisedDataset, SupervisedDataset, say
+from fastsft.runtime.given_types import check_has, check_path
 from fastsft.runtime.launch import launch
 from fastsft.runtime.messages import tell
 from fastsft.script_names.module_names import code_of, current, is_rebound, remember_own
@@ -51,6 +52,10 @@ def make_supervised_data_module(tokenizer: ChatTokenizer, data_args: ScriptDataA
     Rank 0 prints a report of dropped records. Every file is
     labelled here, once, even with `lazy_preprocess`; padded tensors are made on access.
     """
+    check_has(
+        data_args, ("data_path",), "make_supervised_data_module: data_args", "an object with data_path",
+        'write DataArguments(data_path="FILE")',
+    )  # fmt: skip
     share = getattr(data_args, "eval_split", 0)
     check_eval_split(share, getattr(data_args, "eval_data_path", None))
     say("Loading data...")
@@ -102,6 +107,7 @@ def _labels_by_ours(kind: object) -> bool:
 
 
 def _load_dataset(path: str, tokenizer: ChatTokenizer, data_args: ScriptDataArguments) -> SizedDataset:
+    check_path(path, "data_path", 'write the names of files as one text, as in "a.json,b.json"')
     kind = "LazySupervisedDataset" if data_args.lazy_preprocess else "SupervisedDataset"
     for name in (kind, "preprocess"):
         if is_rebound(name) or (name == kind and _has_other_constructor(kind)):

@@ -102,7 +102,8 @@ def read_lengths(
     names = getattr(processing_class, "model_input_names", None) or ["input_ids"]
     if not hasattr(dataset[0], "keys") or names[0] not in dataset[0]:
         raise ValueError(
-            f"--group_by_length: expected items with {names[0]}, got {type(dataset).__name__} of others"
+            f"--group_by_length: expected items with {names[0]}, got {type(dataset).__name__} of others; "
+            "leave --group_by_length out, or give rows of ids"
         )
     return np.asarray([len(item[names[0]]) for item in iter(dataset)], dtype=np.int64)
 

@@ -98,7 +98,7 @@ def _ids_and_labels(
     if ids.ndim != 1 or ids.shape != labels.shape:
         raise ValueError(
             f"row {row}: expected input_ids and labels of one length, got {list(ids.shape)} and "
-            f"{list(labels.shape)}"
+            f"{list(labels.shape)}; a label stands for each id, -100 where nothing is learned"
         )
     _check_integers("input_ids", ids, row)
     _check_integers(name or "labels", labels, row)
@@ -115,7 +115,8 @@ def _attributes(item: object, row: int) -> Mapping[str, Any]:
         return dict(vars(item))
     except TypeError:
         raise ValueError(
-            f"row {row}: expected a mapping with input_ids and labels, got {type(item).__name__}"
+            f"row {row}: expected a mapping with input_ids and labels, got {type(item).__name__}; give "
+            '{"input_ids": [...], "labels": [...]}'
         ) from None
 
 
@@ -133,7 +134,10 @@ def _array(value: object) -> npt.NDArray[Any]:
 
 def _check_integers(name: str, values: npt.NDArray[Any], row: int) -> None:
     if values.dtype.kind not in "iub" and values.size:
-        raise ValueError(f"row {row}: expected integers in {name}, got {values.dtype}")
+        raise ValueError(
+            f"row {row}: expected integers in {name}, got {values.dtype}; ids of tokens are whole "
+            "numbers, in a list or a tensor of one dimension"
+        )
 
 
 def _positions(value: object, length: int, row: int) -> npt.NDArray[Any]:
@@ -141,7 +145,7 @@ def _positions(value: object, length: int, row: int) -> npt.NDArray[Any]:
     if positions.shape != (length,):
         raise ValueError(
             f"row {row}: expected position_ids of the length of input_ids, [{length}], got "
-            f"{list(positions.shape)}"
+            f"{list(positions.shape)}; give each token its position, or leave position_ids out"
         )
     _check_integers("position_ids", positions, row)
     return positions

@@ -28,6 +28,7 @@ from fastsft.data.label_files import LabelProgress
 from fastsft.inspection.inspected import InspectedData, InspectedRecord
 from fastsft.inspection.inspection_page import frame, page
 from fastsft.inspection.inspection_text import inspection_text
+from fastsft.runtime.given_types import can_be_iterated, check_tokenizer_type
 from fastsft.runtime.hub_models import tokenizer_directory
 from fastsft.runtime.interactive import short_in_cells
 from fastsft.runtime.near_names import nearest_text
@@ -94,6 +95,10 @@ def inspect(
     default_system, role_aliases, on_bad_sample, overlong, boundary_tokens (labelling.LabelSettings).
     ValueError for options and data that cannot be used.
     """
+    if not isinstance(model, str | Path):
+        check_tokenizer_type(model, "inspect: model")
+    if not isinstance(data, Path) and not can_be_iterated(data):
+        raise TypeError(f"inspect: data: expected a file or records, got {data!r:.60}; name the file")
     if not isinstance(n, int):
         raise TypeError(f"n: expected a number of records, got {n!r}; without it 5 are shown")
     chosen = _C.SurveyChoice(

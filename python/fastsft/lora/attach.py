@@ -218,7 +218,8 @@ def as_trained_model(
         return as_model(model, engine)
     if not _is_config(peft_config):
         raise ValueError(
-            f"Trainer(peft_config=): expected peft's LoraConfig, got {type(peft_config).__name__}"
+            f"Trainer(peft_config=): expected peft's LoraConfig, got {type(peft_config).__name__}; "
+            'write LoraConfig(r=8, task_type="CAUSAL_LM")'
         )
     if is_peft_model(model) or isinstance(model, AdaptedModel):
         raise ValueError(

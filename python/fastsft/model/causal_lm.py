@@ -32,7 +32,9 @@ from fastsft.originals.snapshots import WatchedNames
 from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import EngineSettings
 from fastsft.ranks.process_group import Groups
+from fastsft.runtime.given_types import explained_call
 from fastsft.runtime.launch import launch, threads_per_rank
+from fastsft.runtime.ways_out import with_way_out
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +74,7 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         self._places: WatchedNames | None = None
 
     @classmethod
+    @explained_call
     def from_pretrained(
         cls, model_name_or_path: str, *, config: ModelConfig | None = None, cache_dir: str | None = None
     ) -> CausalLM:
@@ -84,6 +87,15 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         model = cls(directory, config)
         model.generation_settings()  # raises errors in generation_config.json before training
         return model
+
+    if not TYPE_CHECKING:  # a type checker finds such names itself
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; Trainer.save_model writes a "
+                "directory "
+                "that transformers' AutoModelForCausalLM.from_pretrained opens, with more methods"
+            )
 
     def check_as_given(self, caller: str, training: bool) -> None:
         """Raise ValueError if settings or patches would make transformers train a different model.
@@ -259,8 +271,8 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
         try:
             return function(json.dumps(self.engine_config()))
         except ValueError as error:
-            way = "" if ";" in str(error) else "; correct it, or copy or download it again"
-            raise ValueError(f"{self.source_directory}/{error}{way}") from None
+            told = with_way_out(str(error), "correct it, or copy or download it again")
+            raise ValueError(f"{self.source_directory}/{told}") from None
 
     def unit_layouts(self) -> Sequence[UnitLayout]:
         """Return each unit's layout: name, digest or None, size, and tensors (name, shape, first

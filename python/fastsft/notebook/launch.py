@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +122,20 @@ _ANSWERS = {
 }
 
 
+_FORM = "write launch(model_name_or_path=..., data_path=..., output_dir=...)"
+
+
 def _job(
     arguments: Sequence[str] | Mapping[str, Any] | None, flags: Mapping[str, Any], script: str | Path | None
 ) -> dict[str, Any]:
     """Return a rank's job, which is sent as JSON. ValueError for arguments that no rank accepts."""
+    if not isinstance(arguments, Iterable | None):
+        raise TypeError(
+            f"launch: expected a list of words, or names and values, got {arguments!r:.60}; {_FORM}"
+        )
     argv = None if arguments is None or isinstance(arguments, Mapping | str) else [str(w) for w in arguments]
     if isinstance(arguments, str) or (argv is not None and flags):
-        raise ValueError("expected a list of words, or names and values, got a string or both")
+        raise ValueError(f"expected a list of words, or names and values, got a string or both; {_FORM}")
     if script is not None:
         if flags or isinstance(arguments, Mapping):
             raise ValueError('a script gets a list of words, as ["--seed", "1"], got names and values')

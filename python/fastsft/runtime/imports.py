@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 
 from fastsft.runtime.cores import choose_core, is_release
+from fastsft.runtime.near_names import nearest_text
 from fastsft.runtime.versions import minor_version, torch_problem
 
 
@@ -20,7 +21,10 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
 
     def load(name: str) -> object:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}{nearest_text(name, homes)}; it has "
+                f"{', '.join(sorted(homes))}"
+            )
         value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value

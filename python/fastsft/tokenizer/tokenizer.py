@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastsft import _C
+from fastsft.runtime.given_types import check_path, explained_call
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
+from fastsft.runtime.ways_out import way_out
 from fastsft.tokenizer.files import (
     NAMES,
     TEMPLATES,
@@ -64,6 +68,7 @@ class Tokenizer:
         self.trained_template: TrainedTemplate | None = None
 
     @classmethod
+    @explained_call
     def from_pretrained(
         cls,
         directory: str | Path,
@@ -76,6 +81,7 @@ class Tokenizer:
         The arguments override the settings in the directory's JSON files. ValueError if files are missing,
         damaged, or need unsupported features.
         """
+        check_path(directory, "Tokenizer.from_pretrained", "give the directory of a model")
         root = Path(directory)
         if root.is_file():
             raise ValueError(
@@ -86,17 +92,8 @@ class Tokenizer:
                 f"{directory}: expected a directory with the files of a tokenizer, got none; a model of the "
                 "hub is one after: hf download NAME --local-dir DIR"
             )
-        templates = [f"{TEMPLATES}/{path.name}" for path in (root / TEMPLATES).glob("*.jinja")]
-        for name in [*NAMES, *templates]:
-            path = file_inside(root, name)
-            if path is not None:
-                check_regular(path, "a file of a tokenizer")
-        if (root / "tokenizer.model").exists():
-            tokenizer = cls._from_model(root)
-        elif (root / "tokenizer.json").exists() or has_byte_pair_files(root):
-            tokenizer = cls._from_json(root)
-        else:
-            tokenizer = cls._from_model(root)  # raises the error that there is no tokenizer file
+        with way_out("correct the file, or copy the tokenizer's files from the model that it was made of"):
+            tokenizer = cls._from_directory(root)
         if model_max_length is not None:
             tokenizer.model_max_length = model_max_length
         if padding_side is not None:
@@ -104,6 +101,26 @@ class Tokenizer:
         if tokenizer.padding_side not in ("right", "left"):
             raise ValueError(f'padding_side must be "right" or "left", got "{tokenizer.padding_side}"')
         return tokenizer
+
+    if not TYPE_CHECKING:  # a type checker finds such names itself
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; transformers' "
+                "AutoTokenizer.from_pretrained opens the same directory and has more methods"
+            )
+
+    @classmethod
+    def _from_directory(cls, root: Path) -> Tokenizer:
+        templates = [f"{TEMPLATES}/{path.name}" for path in (root / TEMPLATES).glob("*.jinja")]
+        for name in [*NAMES, *templates]:
+            path = file_inside(root, name)
+            if path is not None:
+                check_regular(path, "a file of a tokenizer")
+        has_model = (root / "tokenizer.model").exists()
+        if not has_model and ((root / "tokenizer.json").exists() or has_byte_pair_files(root)):
+            return cls._from_json(root)
+        return cls._from_model(root)  # raises the error if there is no tokenizer file
 
     @classmethod
     def _from_model(cls, root: Path) -> Tokenizer:
@@ -168,10 +185,20 @@ class Tokenizer:
             raise TypeError(
                 f"decode: expected ids of tokens, got the text {ids!r:.40}; encode makes ids of it"
             )
-        return self.native.decode([int(i) for i in ids], skip_special_tokens)
+        try:
+            numbers = [int(i) for i in ids]
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"decode: expected ids of tokens, as in [1, 2], got {ids!r:.40}; encode makes ids of a text"
+            ) from None
+        return self.native.decode(numbers, skip_special_tokens)
 
     def convert_tokens_to_ids(self, token: str) -> int | None:
         """Return a token's id. token: its text in the vocabulary. None if there is no such token."""
+        if not isinstance(token, str):
+            raise TypeError(
+                f"convert_tokens_to_ids: expected the text of one token, got {token!r:.40}; give it in quotes"
+            )
         return _or_none(self.native.find_token(token))
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
@@ -230,7 +257,11 @@ class Tokenizer:
         The files are written as they were loaded, with the present pad_token, model_max_length and
         padding_side. If `trained_template` is set, that chat template replaces the loaded template.
         """
+        check_path(directory, "save_pretrained", "give the directory to write into")
         target = Path(directory)
+        if target.is_file():
+            told = "expected a directory to write into, got a file; choose another"
+            raise FileExistsError(errno.EEXIST, told, str(directory))
         target.mkdir(parents=True, exist_ok=True)
         self.files.write(target)
         changes: dict[str, object] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastsft.arguments import TrainingArguments
 from fastsft.callbacks.callback import TrainerCallback, TrainerControl
 from fastsft.callbacks.state import TrainerState
+from fastsft.runtime.given_types import explained_call
 from fastsft.runtime.messages import tell, warn_once
 from fastsft.trainer.checkpoints import is_better
 from fastsft.trainer.evaluation import decides
@@ -26,6 +27,7 @@ class EarlyStoppingCallback(TrainerCallback):
     counts = True
     reason = ""
 
+    @explained_call
     def __init__(
         self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0
     ) -> None:
@@ -33,6 +35,11 @@ class EarlyStoppingCallback(TrainerCallback):
             raise TypeError(
                 "early_stopping_patience: expected a number of evaluations, such as 3, got "
                 f"{early_stopping_patience!r}"
+            )
+        if not isinstance(early_stopping_threshold, int | float | None):
+            raise TypeError(
+                "early_stopping_threshold: expected a number, such as 0.001, got "
+                f"{early_stopping_threshold!r}"
             )
         self.early_stopping_patience = early_stopping_patience
         self.early_stopping_threshold = early_stopping_threshold or 0.0

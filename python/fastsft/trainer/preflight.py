@@ -12,6 +12,7 @@ from fastsft.arguments.support import default_of
 from fastsft.arguments.training_fields import METRIC_FIELDS
 from fastsft.callbacks.state import TrainerState
 from fastsft.model.causal_lm import CausalLM
+from fastsft.runtime.given_types import can_be_iterated, check_tokenizer_type
 from fastsft.runtime.messages import warn_once
 
 
@@ -67,6 +68,21 @@ def check_data(**data_sets: object) -> None:
                 f"{name}: expected rows with input_ids and labels, got the name {str(rows)!r}; files are "
                 "read by fastsft.train.make_supervised_data_module, and by fastsft.launch(data_path=...)"
             )
+
+
+def check_given(callbacks: object, tokenizer: object) -> None:
+    """Raise TypeError for callbacks that are no list, and for the name of a tokenizer in its place."""
+    if callbacks is not None and not can_be_iterated(callbacks):
+        raise TypeError(f"callbacks: expected a list, got {callbacks!r:.60}; write callbacks=[...]")
+    if isinstance(tokenizer, str | os.PathLike):
+        check_tokenizer_type(tokenizer, "Trainer: tokenizer")
+
+
+def check_functions(**functions: object) -> None:
+    """Raise TypeError for values other than functions and None. functions: by their arguments' names."""
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name}: expected a function, got {function!r:.60}; give one, or leave it out")
 
 
 def check_metrics(args: TrainingArguments, compute_metrics: object) -> None:

@@ -96,10 +96,13 @@ def _records(path: str) -> list[Any]:
     return [{"prompt": line.strip()} for line in lines if line.strip()]
 
 
+_AS_PROMPT = 'a plain question is {"prompt": "..."}'
+
+
 def _question(record: Any, roles: Mapping[str, str], data_format: str) -> Question:
     """Return a record without the messages after the last question. ValueError for a record of other form."""
     if not isinstance(record, dict):
-        raise ValueError(f"expected a record, got {_short(record)}")
+        raise ValueError(f'expected a record, got {_short(record)}; write {{"prompt": ...}}')
     if isinstance(prompt := record.get("prompt"), str | list) and "completion" not in record:
         more = {name: value for name, value in record.items() if name != "prompt"}
         asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -113,12 +116,15 @@ def _question(record: Any, roles: Mapping[str, str], data_format: str) -> Questi
     if not isinstance(messages, list) or not all(_is_message(message) for message in messages):
         bad = messages if not isinstance(messages, list) else next(m for m in messages if not _is_message(m))
         words = " and ".join(f'"{name}"' for name in _FIELDS[field])
-        raise ValueError(f'expected "{field}" to be a list of messages with {words}, got {_short(bad)}')
+        raise ValueError(
+            f'expected "{field}" to be a list of messages with {words}, got {_short(bad)}; {_AS_PROMPT}'
+        )
     names = [str(message.get("role", message.get("from"))) for message in messages]
     asked_by = [place for place, name in enumerate(names) if roles.get(name, name) in _USERS]
     if not asked_by:
         raise ValueError(
-            f"expected a message of the user, got {_short(record)}, without a message of the user"
+            f"expected a message of the user, got {_short(record)}, without a message of the user; "
+            f"{_AS_PROMPT}"
         )
     last = messages[asked_by[-1]]
     reply = {name: _REPLY[name] for name in ("role", "content", "from", "value") if name in last}

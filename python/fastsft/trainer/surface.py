@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,6 +19,7 @@ from fastsft.model.card import write_model_card
 from fastsft.model.model_save import save_given_weights, save_model_directory
 from fastsft.reporting.metrics_files import metrics_table, write_metrics
 from fastsft.reporting.throughput import work_of
+from fastsft.runtime.given_types import check_path
 from fastsft.runtime.launch import launch
 from fastsft.runtime.terminal import say
 from fastsft.trainer.compat.accelerator import Accelerator
@@ -314,6 +317,10 @@ class TrainerSurface:
         """
         self._keep_paths()
         directory = output_dir or self.args.output_dir or "."
+        check_path(directory, "save_model: output_dir", "give the directory to write into")
+        if os.path.isfile(directory):
+            told = "expected a directory to write into, got a file; choose another"
+            raise FileExistsError(errno.EEXIST, told, directory)
         with self.progress.phase("saving", f"the model to {directory}"):
             save_model_directory(self._run, directory, "Trainer.save_model")
         if not _internal_call:

@@ -24,6 +24,7 @@ from fastsft.reporting.loss_reports import LossReports
 from fastsft.reporting.progress import Progress
 from fastsft.reporting.throughput import work_of
 from fastsft.runtime.devices import use_device
+from fastsft.runtime.given_types import explained_call
 from fastsft.runtime.launch import script_may_run
 from fastsft.runtime.timeouts import deadline
 from fastsft.trackers.tracker import make_trackers
@@ -38,7 +39,14 @@ from fastsft.trainer.events import DefaultFlow, Events
 from fastsft.trainer.hub_uploads import HubUploads
 from fastsft.trainer.planner import Planner
 from fastsft.trainer.prediction import ComputeMetrics, Preprocess, check_outputs
-from fastsft.trainer.preflight import check_before_training, check_context_ranks, check_data, check_metrics
+from fastsft.trainer.preflight import (
+    check_before_training,
+    check_context_ranks,
+    check_data,
+    check_functions,
+    check_given,
+    check_metrics,
+)
 from fastsft.trainer.resume import checkpoint_to_resume, start
 from fastsft.trainer.rows import RowReader
 from fastsft.trainer.run import Run
@@ -71,6 +79,7 @@ class Trainer(TrainerSurface):
     overridden methods of the training step, which the engine cannot use.
     """
 
+    @explained_call
     def __init__(
         self,
         model: object = None,
@@ -90,6 +99,7 @@ class Trainer(TrainerSurface):
         tokenizer: object = None,
         peft_config: object = None,
     ) -> None:
+        check_given(callbacks, tokenizer if processing_class is None else processing_class)
         setup, callbacks = self._setup, list(callbacks or ())
         needs_guard = script_may_run() or type(self) is not Trainer or callbacks or not is_opened(model, args)
         self._guard = ScriptGuard(self, setup) if needs_guard else None
@@ -103,6 +113,9 @@ class Trainer(TrainerSurface):
         self._meet(callbacks, train_dataset, eval_dataset, compute_metrics, preprocess_logits_for_metrics)
         only_stacks(data_collator)
         check_metrics(setup.args, compute_metrics)
+        check_functions(
+            data_collator=data_collator, preprocess_logits_for_metrics=preprocess_logits_for_metrics
+        )
         check_data(train_dataset=train_dataset, eval_dataset=eval_dataset)
         setup.data_collator, setup.compute_metrics = data_collator, compute_metrics
         setup.preprocess_logits = preprocess_logits_for_metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,16 +28,25 @@ def read_arguments(
         return parser.parse_args_into_dataclasses()
     if isinstance(arguments, str):
         raise ValueError(
-            f"expected a list of words or a dictionary of arguments, got the string {arguments!r}"
+            f"expected a list of words or a dictionary of arguments, got the string {arguments!r}; write "
+            'train(model_name_or_path="DIR", data_path="FILE", output_dir="OUT")'
         )
     if arguments is not None and not isinstance(arguments, Mapping):
+        if not isinstance(arguments, Iterable):
+            raise TypeError(
+                f"expected a list of words or a dictionary of arguments, got {arguments!r:.60}; write "
+                'train(model_name_or_path="DIR", data_path="FILE", output_dir="OUT")'
+            )
         if flags:
             raise ValueError("expected either words of a command line or keyword arguments, got both")
         argv = [str(word) for word in arguments]
         return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     twice = sorted(set(arguments or {}) & set(flags))
     if twice:
-        raise ValueError(f"given twice, in the dictionary and as keyword arguments: {', '.join(twice)}")
+        raise ValueError(
+            f"given twice, in the dictionary and as keyword arguments: {', '.join(twice)}; leave one of "
+            "them out"
+        )
     values = {name: _plain(value) for name, value in {**(arguments or {}), **flags}.items()}
     config = values.pop("config", None)
     file_values = parser.file_values(str(config)) if config is not None else {}

@@ -55,7 +55,11 @@ class Prompts:
         must be a user's. ValueError if the template refuses the order of roles.
         """
         if not messages or messages[-1]["role"] != "user":
-            raise ValueError("expected messages of which the last one is the user's")
+            got = f"one of {messages[-1]['role']!r} last" if messages else "none"
+            raise ValueError(
+                f"expected messages of which the last one is the user's, got {got}; end with "
+                '{"role": "user", "content": ...}'
+            )
         seen = self._explained(messages)
         return self._prompt(seen, seen.outcome != "excluded")
 
