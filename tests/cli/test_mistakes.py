@@ -119,6 +119,10 @@ OF_COMMANDS: dict[str, tuple[str, int, str]] = {
     "steps of the demo": ("demo --max_steps 0", 2, "--max_steps: expected at least 1, got 0"),
     "a word of Hydra": ("train trainer.lr=1", 1, "write --learning_rate; a flag is written --NAME VALUE"),
     "import to a place": ("import b.yaml out.yaml", 2, "follows no flag; write --output out.yaml"),
+    "flags as a model": ("chat run.yaml", 1, "it; name the directory that its run left (--output_dir)"),
+    "flags with an output as a model": ("verify out.yaml", 2, "name the directory that its run leaves, made"),
+    "weights of fewer bits": ("convert model made --load_in_4bit", 2, "write --dtype bfloat16 or float16; "),
+    "a folder as weights": ("convert folder made", 1, "expected a regular file, got a directory; copy or"),
     "demo of no family": ("demo --model_type gpt2", 2, "got 'gpt2'"),
 }  # fmt: skip
 # Flags that are added to a command of training which would run, and a part of its last line.
@@ -295,6 +299,23 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     ),
     "no tokenizer": ({"model_name_or_path": "untokenized"}, 1, "copy the tokenizer's files from the model"),
     "special tokens of a list": ({"model_name_or_path": "listed"}, 1, "expected an object, got array; copy"),
+    "lines of lists": ({"data_path": "lists.jsonl"}, 1, 'a line is a list: write {"messages": [...]}'),
+    "names of nothing": ({"data_path": "unnamed.csv"}, 1, "got none; write it, as in prompt,completion"),
+    "a number of a text": ({"data_path": "five.jsonl"}, 1, '"text" is a number: a text goes into quotes'),
+    "a text of messages": ({"data_path": "told.json"}, 1, '"messages" is text; expected a list of messages'),
+    "semicolons of files": ({"data_path": "data.json;none.json"}, 1, "commas between them, as in FILE,none"),
+    "a variable as data": ({"data_path": "$DATA"}, 1, "$DATA is not replaced here"),
+    "a number as a template": ({"model_name_or_path": "numbered"}, 1, "got a number; correct it, or"),
+    "NaN in config.json": ({"model_name_or_path": "nan"}, 1, "correct it, or copy or download it again"),
+    "weights that are a folder": ({"model_name_or_path": "folder"}, 1, "a directory; copy or download the"),
+    "starting over from a checkpoint": (
+        {"no_resume": True, "resume_from_checkpoint": "made/checkpoint-1"}, 1, "leave --no_resume out",
+    ),
+    "DeepSpeed's bf16 of a word": ({"deepspeed": '{"bf16": true}'}, 1, '{"enabled": "auto"}, got True; '),
+    "DeepSpeed's device of a word": (
+        {"deepspeed": '{"fp16": {"enabled": false}, "zero_optimization": {"offload_optimizer": "cpu"}}'}, 1,
+        'got \'cpu\'; write {"device": "cpu"}',
+    ),
     "template of no name": ({"mask_policy": "spans", "template": "vicunna"}, 1, "vicunna"),
 }  # fmt: skip
 

@@ -31,6 +31,7 @@ HOPELESS = {
     "noturns": [{"conversations": []}],
     "null": [{"conversations": human_gpt("a", None)}],
     "twice": [{"conversations": [*human_gpt("a"), *human_gpt("b", "c")]}],
+    "told": [{"messages": "user: a"}],
     "tool": [{"conversations": [*human_gpt("a"), {"from": "tool", "value": "b"}]}] * 3,
 }
 
@@ -46,7 +47,18 @@ def write_mistaken_files(folder: Path) -> None:
 
 def _write_models(folder: Path) -> None:
     shutil.copytree(ADAPTER, folder / "adapter")
-    for name in ("model", "huge", "deep", "heads", "above/model", "untokenized", "listed"):
+    for name in (
+        "model",
+        "huge",
+        "deep",
+        "heads",
+        "above/model",
+        "untokenized",
+        "listed",
+        "numbered",
+        "nan",
+        "folder",
+    ):
         shutil.copytree(MODEL, folder / name)
     for path in (folder / "huge").glob("model*"):
         path.unlink()
@@ -57,6 +69,12 @@ def _write_models(folder: Path) -> None:
     (folder / "heads" / "config.json").write_text(json.dumps({**config, "num_attention_heads": 5}))
     (folder / "untokenized" / "tokenizer.model").unlink()
     (folder / "listed" / "special_tokens_map.json").write_text('["<s>"]')
+    edited = json.loads((MODEL / "tokenizer_config.json").read_text())
+    (folder / "numbered" / "tokenizer_config.json").write_text(json.dumps({**edited, "chat_template": 5}))
+    (folder / "nan" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": float("nan")}))
+    shard = folder / "folder" / "model-00001-of-00002.safetensors"
+    shard.unlink()
+    shard.mkdir()
     (folder / "link").symlink_to("gone")
     (folder / "gguf").mkdir()
     (folder / "gguf" / "q4.gguf").write_bytes(b"GGUF")
@@ -98,6 +116,8 @@ def _write_other_files(folder: Path) -> None:
         "comma.tsv": "prompt,completion\na,b\n", "twice.csv": "prompt,prompt\na,b\n",
         "commas.jsonl": '{"prompt": "a", "completion": "b"},\n' * 3, "none.yaml": "max_steps: None\n",
         "a.md": "# Chat\n", "half.json.txt": '[{"conversations": [{"from": "human", "value": "\\ud800"}]}]',
+        "lists.jsonl": '["a"]\n["b"]\n', "unnamed.csv": ",\na,b\n", "five.jsonl": '{"text": 5}\n',
+        "out.yaml": "output_dir: made  # its model\n",
         "list.yaml": "seed: [1, 2]\n", "flags.json": '{"seed": 1,}', "table.parquet": "none",
         "glued.jsonl": '{"conversations": []}{"conversations": []}',
     }.items():  # fmt: skip

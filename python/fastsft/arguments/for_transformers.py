@@ -226,7 +226,9 @@ class AcceleratorSettings(dict[str, Any]):
         try:
             value: bool | dict[str, Any] | None = self[name]
         except KeyError:
-            raise AttributeError(f"accelerator_config has no key {name!r}") from None
+            raise AttributeError(
+                f"accelerator_config has no key {name!r}; it has {', '.join(self)}"
+            ) from None
         return value
 
     def to_dict(self) -> dict[str, Any]:

@@ -68,5 +68,6 @@ class TrainerState:
         values = read_json_object(path, _MOST_BYTES)
         unknown = set(values) - {item.name for item in dataclasses.fields(cls)}
         if unknown:
-            raise ValueError(f"{path}: unknown keys {sorted(unknown)}")
+            known = ", ".join(item.name for item in dataclasses.fields(cls))
+            raise ValueError(f"{path}: unknown keys {sorted(unknown)}; leave them out: known are {known}")
         return cls(**values)

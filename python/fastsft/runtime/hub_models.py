@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from fastsft.runtime.given_types import check_path
 from fastsft.runtime.hub import cache_fault, hub_reason, is_unreachable, partial_reason
 from fastsft.runtime.near_names import missing_hint, nearest_path
-from fastsft.runtime.regular_files import check_name
+from fastsft.runtime.regular_files import check_name, read_text
 
 DEFAULT_MODEL = "facebook/opt-125m"  # FastChat's default
 TOKENIZER_FILES = ("*.json", "*.model", "*.txt", "*.jinja")
@@ -24,6 +26,8 @@ _ADDRESSES = ("hf://", "https://huggingface.co/", "http://huggingface.co/", "hug
 
 def local_directory(name: str, flag: str = _FLAG) -> Path | None:
     """Return `name` as a directory; None if it may be a hub model. ValueError if it cannot be either."""
+    check_path(name, flag, "give the directory of a model or its name on the hub")
+    name = os.fspath(name)
     if not name.strip():
         raise ValueError(f"{flag}: expected a model directory or the name of a hub model, got nothing")
     path = expanded(name)
@@ -52,9 +56,19 @@ def _kind(path: Path, name: str) -> str:
         return f"the file {name}; name the directory of the safetensors model that it was made of"
     if path.exists():
         is_of_model = (path.parent / "config.json").is_file()
+        if not is_of_model and path.suffix in (".yaml", ".yml"):
+            return f"the file {name}; a file of flags is no model: {_way_of_flags(path)}"
         way = f"its directory, {path.parent}" if is_of_model else "a directory with config.json"
         return f"the file {name}; name {way}"
     return f"the link {name} to {os.readlink(path)}, which is not there; name another directory"
+
+
+def _way_of_flags(path: Path) -> str:
+    """Return the hint at the model that a run with these flags leaves, or at the command that reads them."""
+    with contextlib.suppress(ValueError):
+        if found := re.search(r"^output_dir: *['\"]?([^\s'\"#]+)", read_text(path), re.M):
+            return f"name the directory that its run leaves, {found[1]}"
+    return "fastsft train --config reads it; name the directory that its run left (--output_dir)"
 
 
 def _tagged(name: str) -> str:

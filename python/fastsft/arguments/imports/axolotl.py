@@ -19,7 +19,10 @@ _WEIGHTS = "each learned token of a step counts the same; there each micro-batch
 
 def _kind(draft: Draft) -> None:
     if draft.is_on("rl"):
-        raise ValueError(f"rl: {draft.given['rl']} is not in, supervised fine-tuning is all there is")
+        raise ValueError(
+            f"rl: {draft.given['rl']} is not in, supervised fine-tuning is all there is; leave it out for "
+            "that"
+        )
     if "rl" in draft.left:
         draft.idle("rl", "supervised fine-tuning is all there is")
     plugins = words(draft.get("plugins"))

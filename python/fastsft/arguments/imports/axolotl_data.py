@@ -40,7 +40,10 @@ def data_sets(draft: Draft) -> None:
     if "datasets" in draft.left and isinstance(draft.get("datasets"), list):
         _read(draft, "datasets", "data_path")
     elif "datasets" in draft.left and draft.get("datasets") is not None:
-        raise ValueError("datasets: expected a list with a path and a type each")
+        raise ValueError(
+            f"datasets: expected a list with a path and a type each, got {draft.get('datasets')!r:.60}; "
+            "write - path: FILE, and type: chat_template below it"
+        )
     if "test_datasets" in draft.left and isinstance(draft.get("test_datasets"), list):
         _read(draft, "test_datasets", "eval_data_path")
     size = draft.get("val_set_size")

@@ -73,7 +73,11 @@ def _info(draft: Draft, folder: str) -> tuple[dict[str, Any] | None, Path]:
         if (found := draft.found(candidate)) is not None:
             content = read_json(found, of_user=True)
             if not isinstance(content, dict):
-                raise ValueError(f"{found}: expected an object with data sets by name")
+                raise ValueError(
+                    f"{found}: expected an object with data sets by name, got {type(content).__name__}; "
+                    "write "
+                    '{"NAME": {"file_name": "FILE"}}'
+                )
             return content, Path(found).parent
     return None, Path(folder)
 
@@ -138,7 +142,8 @@ def _paths(entry: Mapping[str, Any], place: Path, draft: Draft) -> tuple[list[st
     problems = ["num_samples is not carried: every record is read"] if entry.get("num_samples") else []
     if entry.get("ranking"):
         raise ValueError(
-            "dataset: preference data (ranking) is not in: supervised fine-tuning is all there is"
+            "dataset: preference data (ranking) is not in: supervised fine-tuning is all there is; name "
+            "other data sets"
         )
     if "hf_hub_url" in entry:
         try:

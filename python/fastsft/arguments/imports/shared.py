@@ -153,7 +153,7 @@ def hub_data(
     """
     root = f"hf://datasets/{name}"
     if split and "[" in split:
-        raise ValueError(f"{split} is a part of a split: make a file of it")
+        raise ValueError(f"{split} is a part of a split; make a file of it")
     if files:
         listed = files if isinstance(files, list) else [files]
         return [f"{root}/{file}" for file in listed]

@@ -47,7 +47,10 @@ def read_command(text: str, environment: Mapping[str, str] | None = None) -> Com
         try:
             parts = shlex.split(_expanded(line, values))
         except ValueError as error:
-            raise ValueError(f"not read as a shell command ({error}): {line[:80]!r}") from None
+            raise ValueError(
+                f"not read as a shell command ({error}): {line[:80]!r}; mend the line, or give the flags "
+                "as YAML"
+            ) from None
         inline: dict[str, str] = {}
         while parts and (found := _ASSIGNMENT.match(parts[0])):
             inline[found[1]] = found[2]
@@ -152,7 +155,7 @@ def _flags(parts: Sequence[str]) -> tuple[dict[str, object], list[str]]:
             key, _, value = part.partition("=")
             given[key] = [value]
         else:
-            raise ValueError(f"{part!r} follows no flag")
+            raise ValueError(f"{part!r} follows no flag; write --NAME {part}, or leave it out")
     files += given.pop("config", [])
     return {name: _value(name, words) for name, words in given.items()}, files
 

@@ -11,6 +11,7 @@ from fastsft.arguments.imports.framework import Framework
 from fastsft.arguments.imports.recognise import frameworks, recognise
 from fastsft.arguments.imports.shell import read_command
 from fastsft.arguments.parsing.flag_file import load_yaml, place_in_yaml
+from fastsft.runtime.near_names import missing_hint
 from fastsft.runtime.regular_files import read_json, read_text
 
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -47,7 +48,9 @@ def read_source(path: Path, name: str | None = None) -> Source:
     for file in command.files:
         found = Draft({}, path.parent).found(file)
         if found is None:
-            raise ValueError(f"the command names {file}, and there is no such file here")
+            raise ValueError(
+                f"the command names {file}, and there is no such file here{missing_hint(path.parent / file)}"
+            )
         given |= _read_values(Path(found))
     given |= command.flags
     # Any trainer may have a file train.py: a file of keys says more than the program's name.
@@ -68,7 +71,7 @@ def _read_values(path: Path) -> dict[str, object]:
         except yaml.MarkedYAMLError as error:
             raise ValueError(f"{path} is not YAML{place_in_yaml(text, error)}") from None
         except (yaml.YAMLError, RecursionError) as error:
-            raise ValueError(f"{path} is not YAML: {error}") from None
+            raise ValueError(f"{path} is not YAML: {error}; mend it, or name another file") from None
     if not isinstance(content, Mapping) or not content:
         raise ValueError(
             f"{path}: expected a configuration, keys with values, got "

@@ -136,7 +136,9 @@ def _named(draft: Draft, name: str, config: str | None, split: str) -> None:
 def _mixed(draft: Draft, entry: Any) -> tuple[list[str], list[str]]:
     """Return the paths of a `datasets` entry, and what differs."""
     if not isinstance(entry, dict) or not entry.get("path"):
-        raise ValueError("datasets: expected a list of objects with a path")
+        raise ValueError(
+            f"datasets: expected a list of objects with a path, got {entry!r:.60}; write - path: NAME or FILE"
+        )
     problems = [f"{key} is not carried" for key in ("fraction",) if not is_off(entry.get(key))]
     path, files = str(entry["path"]), entry.get("data_files")
     if path in ("json", "csv", "parquet", "arrow") and files:

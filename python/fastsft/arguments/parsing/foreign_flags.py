@@ -213,6 +213,11 @@ def is_of_lora(name: str) -> bool:
     return name in _LORA_NAMES or _LORA.search(name) is not None
 
 
+def is_of_quantising(name: str) -> bool:
+    """True if a flag with this name (without leading dashes) makes weights of fewer bits."""
+    return "in 4 bits (NF4" in _SAID.get(name, "")
+
+
 def about_foreign(name: str) -> str | None:
     """Return a hint for another trainer's flag: the flag to use in fastsft, or why fastsft has none.
 

@@ -15,6 +15,7 @@ from fastsft.arguments.parsing.foreign_flags import (
     about_foreign,
     about_value,
     is_of_lora,
+    is_of_quantising,
 )
 from fastsft.arguments.parsing.wrong_values import of_argparse
 from fastsft.runtime.near_names import nearest
@@ -26,6 +27,10 @@ _OF_LETTERS = {
 }  # fmt: skip
 _LETTERS_PER_SLIP = 5  # one typing error is allowed per five letters: none in --lr, two in --learnig_rate
 _MOST_SLIPS = 3
+_WHOLE_WEIGHTS = (
+    "write --dtype bfloat16 or float16; weights of fewer bits are not written: llama.cpp's "
+    "llama-quantize makes them of fastsft export gguf"
+)
 _DASHES = "-\u2013\u2014\u2212"  # the hyphen, and what word processors make of it
 _AMBIGUOUS = re.compile(r"ambiguous option: (--[\w-]+)\S* could match (.*)", re.S)
 
@@ -108,6 +113,8 @@ def _hint(flag: str, names: Sequence[str], known: Iterable[str], of_training: Co
         return f"write --{full}"
     if of_training and (own := OF_COMMANDS.get(name)) in names:
         return f"write --{own}"
+    if "dtype" in names and is_of_quantising(name):
+        return _WHOLE_WEIGHTS
     foreign = about_foreign(name)
     if foreign is not None and (not of_training or any(f"--{known}" in foreign for known in names)):
         return foreign

@@ -96,6 +96,13 @@ _SWITCHED = {
 }  # fmt: skip
 
 
+_SECTIONS = {
+    "zero_optimization": '{"stage": 2}', "bf16": '{"enabled": "auto"}', "fp16": '{"enabled": "auto"}',
+    "amp": '{"enabled": false}', "optimizer": '{"type": "AdamW"}', "scheduler": '{"type": "WarmupLR"}',
+    "data_types": '{"grad_accum_dtype": "fp32"}',
+}  # fmt: skip
+
+
 def one_spelling(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return `config` with the usual names of settings.
 
@@ -114,6 +121,12 @@ def one_spelling(config: Mapping[str, Any]) -> dict[str, Any]:
         plain["zero_optimization"] = {"stage": int(plain["zero_optimization"])}
     if isinstance(plain.get("zero_optimization"), dict):
         plain["zero_optimization"] = _zero_settings(plain["zero_optimization"])
+    for name, form in _SECTIONS.items():
+        if not isinstance(plain.get(name, {}), dict):
+            raise ValueError(
+                f"--deepspeed: {name}: expected an object, as in {form}, got {plain[name]!r:.60}; write "
+                "one, or leave it out"
+            )
     return plain
 
 
@@ -154,13 +167,12 @@ def check_known(config: dict[str, Any]) -> None:
         near = nearest(unknown[0], _READ | _NO_EFFECT)
         raise _unsupported(f"section {', '.join(unknown)}", f"write {near}" if near else "leave it out")
     zero = config.get("zero_optimization", {})
-    if not isinstance(zero, dict):
-        raise ValueError(f"--deepspeed: zero_optimization: expected an object, got {zero!r}")
     for key, value in zero.items():
         if key in _ZERO_NEUTRAL and value == _ZERO_NEUTRAL[key]:
             continue
         if key not in _ZERO_READ | _ZERO_NO_EFFECT:
-            raise _unsupported(f"zero_optimization.{key}")
+            near = nearest(key, _ZERO_READ | _ZERO_NO_EFFECT)
+            raise _unsupported(f"zero_optimization.{key}", f"write {near}" if near else "leave it out")
     idle = sorted(
         {*set(config) & _NO_EFFECT, *(f"zero_optimization.{k}" for k in set(zero) & _ZERO_NO_EFFECT)}
     )
@@ -189,7 +201,13 @@ def offload(zero: dict[str, Any]) -> dict[str, bool]:
     """
     offloaded = {}
     for kind, old in (("optimizer", "cpu_offload"), ("param", "cpu_offload_params")):
-        device = (zero.get(f"offload_{kind}") or {}).get("device", "none")
+        setting = zero.get(f"offload_{kind}") or {}
+        device = setting.get("device", "none") if isinstance(setting, dict) else setting
+        if not isinstance(setting, dict):
+            raise ValueError(
+                f"--deepspeed: zero_optimization.offload_{kind}: expected an object, got {device!r}; write "
+                '{"device": "cpu"}, or leave it out'
+            )
         if device not in ("none", "cpu"):
             raise _unsupported(f"zero_optimization.offload_{kind}.device {device}", "use cpu or none")
         offloaded[kind] = device == "cpu" or bool(zero.get(old))
@@ -229,7 +247,10 @@ def checked_scheduler(config: dict[str, Any]) -> dict[str, Any] | None:
         raise _unsupported(f"scheduler.type {kind}", advice)
     unknown = sorted(set(params) - _SCHEDULERS[kind])
     if unknown:
-        raise ValueError(f"--deepspeed: scheduler.params: {kind} has no {', '.join(unknown)}")
+        raise ValueError(
+            f"--deepspeed: scheduler.params: {kind} has no {', '.join(unknown)}; it has "
+            f"{', '.join(sorted(_SCHEDULERS[kind]))}"
+        )
     if params.get("warmup_type", "log") not in ("log", "linear"):
         raise ValueError(
             f"--deepspeed: scheduler.params.warmup_type: log or linear, not {params['warmup_type']!r}"

@@ -40,6 +40,13 @@ def resolve_run(args: ArgumentFields) -> None:
             "--max_steps above 0; Trainer(...).evaluate() evaluates without training"
         )
     word = str(args.resume_from_checkpoint).lower()
+    if args.no_resume and args.resume_from_checkpoint and word != "false":
+        raise ValueError(
+            f"--no_resume True and --resume_from_checkpoint {args.resume_from_checkpoint}: expected one "
+            "of the "
+            "two, got both; leave --no_resume out to go on from that checkpoint, or the other to start from "
+            "step 0"
+        )
     if word == "true":
         args.resume_from_checkpoint = True  # type: ignore[assignment]
     elif word == "false":

@@ -94,6 +94,9 @@ def _data_sets(path: Path) -> Source:
     entries = content.items() if isinstance(content, dict) else ()
     names = [name for name, entry in entries if isinstance(entry, dict) and "file_name" in entry]
     if not names:
-        raise ValueError(f"{path}: expected data sets by name, each with file_name")
+        raise ValueError(
+            f"{path}: expected data sets by name, each with file_name, got {content!r:.60}; write "
+            '{"NAME": {"file_name": "FILE"}}'
+        )
     given: dict[str, object] = {"dataset": names, "dataset_dir": str(path.absolute().parent)}
     return Source(LLAMAFACTORY, "dataset_info.json", given, None)
