@@ -193,8 +193,9 @@ void RecordReader::refuse_start(size_t at) const {
     try {
       return JsonScanner(text.substr(at), byte_ + static_cast<int64_t>(at)).peek();
     } catch (const JsonFault& fault) {
-      const bool is_comment =
-          text.substr(at).starts_with("//") || text.substr(at).starts_with("/*") || text[at] == '#';
+      const bool is_comment = text.substr(at).starts_with("//") ||
+                              text.substr(at).starts_with("/*") ||
+                              (text[at] == '#' && !text.substr(at).starts_with("#!"));
       throw_invalid(where_, ": ", fault.what(), place,
                     is_comment ? "; JSON has no comments: take them out" : "");
     }

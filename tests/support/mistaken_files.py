@@ -58,6 +58,8 @@ def _write_models(folder: Path) -> None:
         "numbered",
         "nan",
         "folder",
+        "added",
+        "worded",
     ):
         shutil.copytree(MODEL, folder / name)
     for path in (folder / "huge").glob("model*"):
@@ -72,6 +74,10 @@ def _write_models(folder: Path) -> None:
     edited = json.loads((MODEL / "tokenizer_config.json").read_text())
     (folder / "numbered" / "tokenizer_config.json").write_text(json.dumps({**edited, "chat_template": 5}))
     (folder / "nan" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": float("nan")}))
+    (folder / "worded" / "tokenizer_config.json").write_text(json.dumps({**edited, "legacy": "no"}))
+    edited.pop("added_tokens_decoder", None)
+    (folder / "added" / "tokenizer_config.json").write_text(json.dumps(edited))
+    (folder / "added" / "added_tokens.json").write_text('{"<x>": "32000"}')
     shard = folder / "folder" / "model-00001-of-00002.safetensors"
     shard.unlink()
     shard.mkdir()
@@ -116,6 +122,7 @@ def _write_other_files(folder: Path) -> None:
         "comma.tsv": "prompt,completion\na,b\n", "twice.csv": "prompt,prompt\na,b\n",
         "commas.jsonl": '{"prompt": "a", "completion": "b"},\n' * 3, "none.yaml": "max_steps: None\n",
         "a.md": "# Chat\n", "half.json.txt": '[{"conversations": [{"from": "human", "value": "\\ud800"}]}]',
+        "run.sh": "#!/bin/bash\n", "dpo.yaml": "stage: dpo\nmodel_name_or_path: model\ntemplate: llama3\n",
         "lists.jsonl": '["a"]\n["b"]\n', "unnamed.csv": ",\na,b\n", "five.jsonl": '{"text": 5}\n',
         "out.yaml": "output_dir: made  # its model\n",
         "list.yaml": "seed: [1, 2]\n", "flags.json": '{"seed": 1,}', "table.parquet": "none",

@@ -8,7 +8,8 @@ import pytest
 
 import fastsft.train as script
 from e2e.command_line import TRAINER
-from fastsft import CausalLM, DataArguments, EarlyStoppingCallback, Tokenizer, Trainer, TrainingArguments
+from fastsft import _C, CausalLM, DataArguments, EarlyStoppingCallback, Tokenizer, Trainer, TrainingArguments
+from fastsft.data.item_rows import append_item
 from fastsft.runtime.given_types import explained_call
 
 MODEL, DATA = str(TRAINER / "model_untied"), str(TRAINER / "data" / "first50.json")
@@ -81,6 +82,19 @@ CALLS: dict[str, tuple[Callable[[Tokenizer], object], type[Exception], str]] = {
     "a text as a threshold": (
         lambda _: EarlyStoppingCallback(1, "x"), TypeError, "a number, such as 0.001, got 'x'",
     ),
+    "a mistyped argument": (
+        lambda _: TrainingArguments("o").max_stepz, AttributeError, "'max_stepz'; fastsft args lists all",
+    ),
+    "roles in a dictionary": (
+        lambda tok: script.make_supervised_data_module(
+            tok, DataArguments(data_path=DATA, mask_policy="spans", role_map={"bot": "assistant"})
+        ),
+        ValueError, "expected name=role,..., such as bot=assistant, got {'bot'",
+    ),
+    "a batch as a row": (
+        lambda _: append_item(_C.TokenDataset(), {"input_ids": [[1, 2]], "labels": [[1, 2]]}, 0), ValueError,
+        "one dimension, got the shape [1, 2]; an item is one row",
+    ),
     "a number of arguments": (lambda _: script.train(5), TypeError, "got 5; write train(model_name"),
 }  # fmt: skip
 
@@ -96,6 +110,16 @@ def test_a_call(name: str, tokenizer: Tokenizer) -> None:
     with pytest.raises(kind) as raised:
         call(tokenizer)
     assert part in str(raised.value)
+
+
+def test_an_error_of_a_property_is_kept() -> None:
+    class Other(CausalLM):
+        @property
+        def broken(self) -> object:
+            return self.config.no_such_key
+
+    with pytest.raises(AttributeError, match=r"config\.json has no key 'no_such_key'"):
+        _ = Other.from_pretrained(MODEL).broken
 
 
 def test_a_type_error_of_the_function_itself_is_kept() -> None:

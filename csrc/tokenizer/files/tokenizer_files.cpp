@@ -121,7 +121,11 @@ void merge_older_files(const std::filesystem::path& directory, Json& config, Add
     for (const Json& token : value) config[kAdditional].push_back(token);
   }
   const Json older = read_optional(directory / "added_tokens.json");
-  for (const auto& [text, id] : older.items()) added.set(id.get<int32_t>(), Json(text), false);
+  for (const auto& [text, id] : older.items()) {
+    require(id.is_number(), (directory / "added_tokens.json").string(), ": ", text,
+            ": expected a token id, got ", id.dump(), "; write its number, or copy the file again");
+    added.set(id.get<int32_t>(), Json(text), false);
+  }
   const Json fast = read_optional(directory / "tokenizer.json", "added_tokens");
   if (!fast.contains("added_tokens")) return;
   for (const Json& token : fast["added_tokens"])
@@ -138,7 +142,10 @@ int32_t parse_id(std::string_view text, const std::string& where) {
 
 bool get_bool(const Json& config, const char* key, bool fallback) {
   const auto found = config.find(key);
-  return found == config.end() || found->is_null() ? fallback : found->get<bool>();
+  if (found == config.end() || found->is_null()) return fallback;
+  require(found->is_boolean(), "tokenizer_config.json: ", key, ": expected true or false, got ",
+          found->dump(), "; correct it, or copy the tokenizer's files again");
+  return found->get<bool>();
 }
 
 LlamaSettings make_settings(const Json& config, AddedTokens& added) {

@@ -60,6 +60,7 @@ _ADVICE = {
     r"its fields are .*\b(model_type|architectures)\b": "a model's configuration: name conversations",
     r"\.(xlsx|ods): .*a ZIP archive": "or is it a spreadsheet? Save its table as CSV",
     r"\.(tar|tgz)(\.\w+)?: not JSON at byte 0": "an archive: unpack it, and name its files",
+    r"not JSON at byte 0: .*column 1: #!": "a script, and no data: name a file of conversations",
     r"not JSON at byte 0: .*column 1: <": "a page of HTML or XML, and no data: fetch it again",
     r"not JSON at byte 0: expected a ": "JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read",
     r"got nothing: the file is empty": "write records into it, or name another file",

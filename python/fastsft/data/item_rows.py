@@ -95,6 +95,11 @@ def _ids_and_labels(
         raise TypeError(f"row {row}: input_ids: expected numbers, got a text; the tokenizer makes ids of it")
     ids = _array(item["input_ids"])
     labels = np.full(ids.shape, _IGNORED) if name is None else _array(item[name])
+    if ids.ndim != 1 and ids.dtype != object:
+        raise ValueError(
+            f"row {row}: expected input_ids of one dimension, got the shape {list(ids.shape)}; an item is "
+            "one row, as in input_ids[0]"
+        )
     if ids.ndim != 1 or ids.shape != labels.shape:
         raise ValueError(
             f"row {row}: expected input_ids and labels of one length, got {list(ids.shape)} and "

@@ -32,7 +32,7 @@ from fastsft.originals.snapshots import WatchedNames
 from fastsft.planning.gpus import gpu_of
 from fastsft.planning.memory_plan import EngineSettings
 from fastsft.ranks.process_group import Groups
-from fastsft.runtime.given_types import explained_call
+from fastsft.runtime.given_types import explain_missing, explained_call
 from fastsft.runtime.launch import launch, threads_per_rank
 from fastsft.runtime.ways_out import with_way_out
 
@@ -91,11 +91,11 @@ class CausalLM(ObjectHooks, AdapterHooks, GenericHooks):
     if not TYPE_CHECKING:  # a type checker finds such names itself
 
         def __getattr__(self, name: str) -> object:
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}; Trainer.save_model writes a "
-                "directory "
-                "that transformers' AutoModelForCausalLM.from_pretrained opens, with more methods"
+            more = (
+                "Trainer.save_model writes a directory that transformers' "
+                "AutoModelForCausalLM.from_pretrained opens, with more methods"
             )
+            return explain_missing(self, name, more)
 
     def check_as_given(self, caller: str, training: bool) -> None:
         """Raise ValueError if settings or patches would make transformers train a different model.

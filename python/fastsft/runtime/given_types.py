@@ -50,6 +50,16 @@ def check_records(records: object, where: str) -> None:
         )
 
 
+def explain_missing(owner: object, name: str, way: str) -> object:
+    """Raise AttributeError for a name that `owner` does not have. Called by a `__getattr__`.
+
+    If the class has the name, a property has raised an AttributeError of its own, which is raised again.
+    """
+    if hasattr(type(owner), name):
+        return object.__getattribute__(owner, name)
+    raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}; {way}")
+
+
 def explained_call(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Return `function` with a TypeError for wrong arguments that names the arguments it takes."""
 

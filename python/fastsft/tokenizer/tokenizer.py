@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastsft import _C
-from fastsft.runtime.given_types import check_path, explained_call
+from fastsft.runtime.given_types import check_path, explain_missing, explained_call
 from fastsft.runtime.output_files import replace_file
 from fastsft.runtime.regular_files import check_regular, file_inside, read_json_object
 from fastsft.runtime.ways_out import way_out
@@ -105,10 +105,8 @@ class Tokenizer:
     if not TYPE_CHECKING:  # a type checker finds such names itself
 
         def __getattr__(self, name: str) -> object:
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}; transformers' "
-                "AutoTokenizer.from_pretrained opens the same directory and has more methods"
-            )
+            more = "transformers' AutoTokenizer.from_pretrained opens the same directory, with more methods"
+            return explain_missing(self, name, more)
 
     @classmethod
     def _from_directory(cls, root: Path) -> Tokenizer:

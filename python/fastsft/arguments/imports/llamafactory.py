@@ -79,7 +79,7 @@ _LORA = "lora_rank lora_alpha lora_dropout lora_target additional_target use_rsl
 def _stage(draft: Draft) -> None:
     stage = draft.get("stage", "sft")
     if stage != "sft":
-        way = "; text that is all learned is data_format: text" if stage == "pt" else ""
+        way = "; text that is all learned is data_format: text" if stage == "pt" else "; write sft"
         raise ValueError(f"stage: {stage} is not in, supervised fine-tuning is all there is{way}")
     if draft.given.get("do_train") is False:
         raise ValueError("do_train: false is no training: fastsft chat replies, docs/commands.md")

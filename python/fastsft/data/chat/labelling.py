@@ -101,6 +101,8 @@ class LabelSettings:
 def parse_role_map(text: str | None) -> dict[str, str]:
     """Parse a text such as "narrator=system,alice=user". ValueError if an item has no name or no role."""
     roles = {}
+    if not isinstance(text, str | None):
+        raise ValueError(f"--role_map: expected name=role,..., such as bot=assistant, got {text!r:.60}")
     for item in (text or "").split(",") if text else []:
         name, _, role = (part.strip() for part in item.partition("="))
         if not name or not role:
