@@ -47,6 +47,14 @@ std::optional<RecordError> check_record(const Conversation& conversation) {
                  concat("\"messages\" is ", describe(conversation.messages_kind),
                         "; expected a list of messages"));
   }
+  const auto& messages = conversation.messages;
+  const auto empty = std::ranges::find_if(messages, [](const Message& message) {
+    return message.value.kind == ValueKind::kMissing && !message.calls_tool;
+  });
+  if (has_other_list && empty != messages.end()) {
+    return fault(Issue::kBadMessage, kKeyError, empty - messages.begin(),
+                 "message has no \"content\"");
+  }
   if (has_other_list) {
     return fault(Issue::kNoConversations, kKeyError, -1,
                  "no \"conversations\"; a file of both is read with --mask_policy spans");

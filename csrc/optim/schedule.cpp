@@ -15,8 +15,14 @@ Value option(const ScheduleRequest& request, const std::string& name, const Valu
   auto found = request.options.find(name);
   if (found == request.options.end()) return otherwise;
   const Value* value = std::get_if<Value>(&found->second);
-  require(value != nullptr, "lr_scheduler_kwargs: expected ", kind, " for ", name);
-  return *value;
+  if (value != nullptr) return *value;
+  std::visit(
+      [&](const auto& got) {
+        throw_invalid("lr_scheduler_kwargs: expected ", kind, " for ", name, ", got ", got,
+                      "; correct it, or leave it out");
+      },
+      found->second);
+  return otherwise;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ HOPELESS = {
     "noturns": [{"conversations": []}],
     "null": [{"conversations": human_gpt("a", None)}],
     "twice": [{"conversations": [*human_gpt("a"), *human_gpt("b", "c")]}],
+    "untold": [{"messages": [{"role": "user"}, {"role": "assistant", "content": "b"}]}],
     "told": [{"messages": "user: a"}],
     "tool": [{"conversations": [*human_gpt("a"), {"from": "tool", "value": "b"}]}] * 3,
 }
@@ -59,6 +60,7 @@ def _write_models(folder: Path) -> None:
         "nan",
         "folder",
         "added",
+        "hollow",
         "worded",
     ):
         shutil.copytree(MODEL, folder / name)
@@ -74,6 +76,7 @@ def _write_models(folder: Path) -> None:
     edited = json.loads((MODEL / "tokenizer_config.json").read_text())
     (folder / "numbered" / "tokenizer_config.json").write_text(json.dumps({**edited, "chat_template": 5}))
     (folder / "nan" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": float("nan")}))
+    (folder / "hollow" / "tokenizer.model").write_bytes(b"")
     (folder / "worded" / "tokenizer_config.json").write_text(json.dumps({**edited, "legacy": "no"}))
     edited.pop("added_tokens_decoder", None)
     (folder / "added" / "tokenizer_config.json").write_text(json.dumps(edited))
@@ -123,6 +126,9 @@ def _write_other_files(folder: Path) -> None:
         "commas.jsonl": '{"prompt": "a", "completion": "b"},\n' * 3, "none.yaml": "max_steps: None\n",
         "a.md": "# Chat\n", "half.json.txt": '[{"conversations": [{"from": "human", "value": "\\ud800"}]}]',
         "run.sh": "#!/bin/bash\n", "dpo.yaml": "stage: dpo\nmodel_name_or_path: model\ntemplate: llama3\n",
+        "semi.tsv": "prompt;completion\na;b\n", "plain.json.gz": "packed",
+        "half.jsonl": '{"conversations": [{', "other.yaml": "config: b.yaml\n",
+        "modules.yaml": "lora: true\nlora_target_modules: [q_proj, 5]\n",
         "lists.jsonl": '["a"]\n["b"]\n', "unnamed.csv": ",\na,b\n", "five.jsonl": '{"text": 5}\n',
         "out.yaml": "output_dir: made  # its model\n",
         "list.yaml": "seed: [1, 2]\n", "flags.json": '{"seed": 1,}', "table.parquet": "none",

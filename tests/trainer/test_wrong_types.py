@@ -85,6 +85,12 @@ CALLS: dict[str, tuple[Callable[[Tokenizer], object], type[Exception], str]] = {
     "a mistyped argument": (
         lambda _: TrainingArguments("o").max_stepz, AttributeError, "'max_stepz'; fastsft args lists all",
     ),
+    "a mistyped argument of data": (
+        lambda _: DataArguments().data_pth, AttributeError, "'data_pth'; fastsft args lists all",
+    ),
+    "an id beyond the vocabulary": (
+        lambda tok: setattr(tok, "pad_token_id", 32000), ValueError, "an id below 32000, got 32000; convert",
+    ),
     "roles in a dictionary": (
         lambda tok: script.make_supervised_data_module(
             tok, DataArguments(data_path=DATA, mask_policy="spans", role_map={"bot": "assistant"})
@@ -110,6 +116,14 @@ def test_a_call(name: str, tokenizer: Tokenizer) -> None:
     with pytest.raises(kind) as raised:
         call(tokenizer)
     assert part in str(raised.value)
+
+
+def test_a_padding_token_is_set_by_its_id() -> None:
+    tokenizer = Tokenizer.from_pretrained(MODEL)
+    tokenizer.pad_token_id = tokenizer.eos_token_id
+    assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("</s>", 2)
+    tokenizer.pad_token_id = None
+    assert tokenizer.pad_token is None
 
 
 def test_an_error_of_a_property_is_kept() -> None:

@@ -184,6 +184,8 @@ std::optional<uint8_t> parse_byte_piece(std::string_view text) {
 }
 
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where) {
+  require(!bytes.empty(), where, ": expected a model of SentencePiece, got an empty file",
+          "; copy or download it again");
   SentencePieceModel model;
   Settings settings;
   ProtobufReader reader(bytes, where);

@@ -46,10 +46,10 @@ class PrecisionArguments:
     )
     fp16_opt_level: str = ignored("O1", "level of Apex", "there is no Apex")
     half_precision_backend: Literal["auto", "apex", "cpu_amp"] = ignored(
-        "auto", "library of mixed precision", "the engine's", only=("auto",)
+        "auto", "library of mixed precision", "leave it out: the engine has its own", only=("auto",)
     )
     fp16_backend: Literal["auto", "apex", "cpu_amp"] = ignored(
-        "auto", "old name of half_precision_backend", "the engine's", only=("auto",)
+        "auto", "old name of half_precision_backend", "leave it out: the engine has its own", only=("auto",)
     )
     tf32: bool | None = supported(None, "TF32 in products of fp32 matrices on a GPU")
     full_determinism: bool = supported(

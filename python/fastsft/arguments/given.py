@@ -19,6 +19,7 @@ from fastsft.arguments.parsing.hints import hints
 from fastsft.arguments.parsing.options import fields_on_line
 from fastsft.arguments.support import default_of
 from fastsft.arguments.values import is_same
+from fastsft.runtime.given_types import explain_missing
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -65,6 +66,11 @@ class RecordsGiven:
         made = super().__new__(cls)
         made._given = _fields_given(cls, values, named)
         return made
+
+    if not TYPE_CHECKING:  # a type checker finds such names itself
+
+        def __getattr__(self, name: str) -> object:
+            return explain_missing(self, name, "fastsft args lists all arguments")
 
 
 def given_fields(args: object) -> dict[str, str]:

@@ -7,7 +7,7 @@ sections 2, 3 and 6.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastsft.arguments.fields import ArgumentFields
 from fastsft.arguments.given import record_of, restore_given, values_of
@@ -29,17 +29,11 @@ from fastsft.arguments.resolve.training import (
 )
 from fastsft.arguments.support import apply_support
 from fastsft.arguments.values import name_choices
-from fastsft.runtime.given_types import explain_missing
 
 
 @dataclass(repr=False)
 class TrainingArguments(ArgumentFields):
     """Training arguments. ValueError for rejected values, and for values that contradict each other."""
-
-    if not TYPE_CHECKING:  # a type checker finds such names itself
-
-        def __getattr__(self, name: str) -> object:
-            return explain_missing(self, name, "fastsft args lists all arguments")
 
     def __post_init__(self) -> None:
         self.resolve()

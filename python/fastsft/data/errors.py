@@ -51,6 +51,7 @@ _KINDS: dict[str, type[DataError]] = {
 
 # A pattern in the message about an unreadable file -> advice
 _ADVICE = {
+    r"\.(gz|zst): (not JSON at byte 0|expected an array)": "not packed, as the name says: fetch it again",
     r"\.ya?ml: (not JSON|expected an array)": "YAML is no data here; a file of flags is given as --config",
     r"invalid UTF-8(?!.*UTF-16)": (
         "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
@@ -65,6 +66,7 @@ _ADVICE = {
     r"not JSON at byte 0: expected a ": "JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read",
     r"got nothing: the file is empty": "write records into it, or name another file",
     r"one record per line, got ": "a record is a JSON object, as in docs/data_files.md",
+    r"got the end of the line": "the line was cut: write the whole record on it, or copy the file again",
     r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
     r"expected the end of the line \[line \d+, byte \d+: ,": "leave out the comma after a record of a line",
     r"expected a value after the comma": "leave out the comma before ], or add the record after it",

@@ -227,13 +227,17 @@ class CsvLines:
 
     def _delimiter(self, header: str) -> str:
         if ".tsv" in self._name.lower():
-            if "\t" not in header and "," in header:
+            other = next((name for sign, name in _OTHER_SIGNS.items() if sign in header), None)
+            if "\t" not in header and other is not None:
                 raise ValueError(
-                    f"{self._name}: expected tabs between the columns, as the name says, got commas; "
+                    f"{self._name}: expected tabs between the columns, as the name says, got {other}; "
                     "name it .csv"
                 )
             return "\t"
         return next((character for character in ",\t;" if character in header), ",")
+
+
+_OTHER_SIGNS = {",": "commas", ";": "semicolons", "|": "bars"}
 
 
 def _some(names: list[str]) -> str:

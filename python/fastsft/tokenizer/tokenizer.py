@@ -226,6 +226,15 @@ class Tokenizer:
     def pad_token_id(self) -> int | None:
         return _or_none(self._pad_token_id)
 
+    @pad_token_id.setter
+    def pad_token_id(self, token_id: int | None) -> None:
+        if token_id is not None and not 0 <= token_id < self.vocab_size:
+            raise ValueError(
+                f"pad_token_id: expected None or an id below {self.vocab_size}, got {token_id}; "
+                "convert_tokens_to_ids gives that of a token"
+            )
+        self._pad_token_id = -1 if token_id is None else token_id
+
     @property
     def bos_token(self) -> str | None:
         return self._text_of(self.bos_token_id)

@@ -193,6 +193,9 @@ def _unknown_keys(unknown: Mapping[str, object], actions: Mapping[str, Action]) 
     problems = []
     for key, value in unknown.items():
         flag = f"--{_field(key, actions)}"
+        if key == "config":
+            problems.append("config: a file of flags names no other; write the flags of both into one")
+            continue
         *_, hint = hints_about([flag], flags, {flag: value})
         nested = _NESTED if isinstance(value, dict) else ""
         problems.append(f"unknown key {key!r}; {hint.removeprefix(f'{flag}: ')}{nested}")
@@ -214,7 +217,10 @@ def _value(key: str, given: object, action: Action, hint: object) -> object:
         return _converted(key, word, action)
     if float in accepted and type(value) is int:
         return float(value)
-    if type(value) in accepted or (type(value) is list and action.nargs == "+"):
+    if type(value) is list and action.nargs == "+":
+        _check_items(key, value, action)
+        return value
+    if type(value) in accepted:
         return value
     if action.choices is not None and value in action.choices:
         return value
@@ -226,6 +232,15 @@ def _value(key: str, given: object, action: Action, hint: object) -> object:
     ):
         return "yes" if value else "no"
     raise ValueError(f"{key}: expected {_type_names(accepted)}, got {_got(key, value, accepted)}")
+
+
+def _check_items(key: str, items: list[object], action: Action) -> None:
+    """Raise ValueError for an item of another type than the words of the flag on a command line."""
+    wrong = [item for item in items if not isinstance(item, str)]
+    if action.type in (None, str) and wrong:
+        raise ValueError(
+            f"{key}: expected a list of texts, got {wrong[0]!r:.60} in it; quote it, or leave it out"
+        )
 
 
 def _got(key: str, value: object, accepted: set[Any]) -> str:
