@@ -89,7 +89,7 @@ def test_rows_of_other_libraries(tokenizer: Any, ours: TokenRows, kind: str) -> 
         ({"train": []}, "expected one data set, got a dictionary of train"),
         ([{"input_ids": [1], "text": "a"}], "row 0: expected input_ids and labels, got input_ids, text"),
         ([{"input_ids": [1, 2], "labels": [1]}], r"of one length, got \[2\] and \[1\]"),
-        ([{"input_ids": [[1, 2]], "labels": [[1, 2]]}], r"of one length, got \[1, 2\]"),
+        ([{"input_ids": [[1, 2]], "labels": [[1, 2]]}], r"of one dimension, got the shape \[1, 2\]"),
     ],
 )
 def test_what_is_no_data_set(dataset: Any, message: str) -> None:

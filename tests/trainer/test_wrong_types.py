@@ -18,6 +18,9 @@ CALLS: dict[str, tuple[Callable[[Tokenizer], object], type[Exception], str]] = {
     "a number as output": (
         lambda _: TrainingArguments(output_dir=5), ValueError, "output_dir: expected a text, got 5; ",
     ),
+    "steps of no text": (
+        lambda _: TrainingArguments("o", profile_steps=None), ValueError, "expected a text, got None; give",
+    ),
     "names as a place": (
         lambda _: TrainingArguments({"output_dir": "o"}), ValueError, "expected a text, got {'output_dir'",
     ),

@@ -66,7 +66,18 @@ _RANGES = {
 _NONE_IS_OFF = ("eval_delay", "max_grad_norm")
 _LISTS: tuple[type, ...] = (str, list, tuple)
 _TEXTS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("output_dir", "logging_dir", "cache_dir", "metric_for_best_model"), str),
+    **dict.fromkeys(
+        (
+            "output_dir",
+            "logging_dir",
+            "cache_dir",
+            "metric_for_best_model",
+            "optim",
+            "phase_timeouts",
+            "profile_steps",
+        ),
+        str,
+    ),
     "report_to": _LISTS,
     "fsdp": (*_LISTS, bool),  # True is full_shard in transformers
 }
@@ -90,7 +101,11 @@ def checked_value(declared: type, name: str, value: object) -> object:
         return os.fspath(value)
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
-    if name in _TEXTS and value is not None and not isinstance(value, _TEXTS[name]):
+    if (
+        name in _TEXTS
+        and (value is not None or name == "profile_steps")
+        and not isinstance(value, _TEXTS[name])
+    ):
         kinds = "a text" if _TEXTS[name] is str else "a text or a list of texts"
         raise ValueError(f"--{name}: expected {kinds}, got {value!r:.60}; give it in quotes")
     kind, may_be_none = _scalar_types(declared).get(name, (None, True))
