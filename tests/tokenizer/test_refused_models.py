@@ -134,7 +134,7 @@ def test_random_damage_is_refused_or_harmless(tmp_path: Path) -> None:
         ({"added_tokens_decoder": {"x": {"content": "<x>"}}}, "expected a token id"),
         ({"added_tokens_decoder": {"32000": {"content": "<x>", "single_word": True}}}, "single_word"),
         ({"added_tokens_decoder": {"5": {"content": "Hello"}}}, "another"),
-        ({"legacy": "yes"}, "unexpected type"),
+        ({"legacy": "yes"}, "expected true or false"),
         ({"padding_side": "middle"}, "padding_side"),
     ],
 )

@@ -116,8 +116,7 @@ def checked_value(declared: type, name: str, value: object) -> object:
         raise ValueError(f"--{name}: expected {_TYPE_NAMES[kind]}, got {value!r}")
     limits = _RANGES.get(name)
     if limits is not None and not limits.holds(converted):
-        text = limits.text if abs(converted) < float("inf") else _FINITE.text
-        raise ValueError(f"--{name}: expected {text}, got {value!r}")
+        raise ValueError(f"--{name}: expected {limits.text}, got {value!r}")
     return converted
 
 

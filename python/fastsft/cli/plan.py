@@ -346,6 +346,8 @@ def _room(args: argparse.Namespace, device: str) -> MemoryBudget:
 
 
 def _size(name: str, size: str) -> float:
+    if size.strip().replace(".", "").isdigit() and float(size) == 0:
+        raise ValueError(f'--{name}: expected more than nothing, like "80GiB", got "{size}"')
     if size.strip().replace(".", "").isdigit():
         raise ValueError(f'--{name}: expected a size with its unit, like "{size.strip()}GiB", got "{size}"')
     try:

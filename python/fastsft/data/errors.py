@@ -54,7 +54,8 @@ _ADVICE = {
     r"\.(gz|zst): (not JSON at byte 0|expected an array)": "not packed, as the name says: fetch it again",
     r"\.ya?ml: (not JSON|expected an array)": "YAML is no data here; a file of flags is given as --config",
     r"invalid UTF-8(?!.*UTF-16)": (
-        "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it"
+        "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it (of "
+        "Chinese: -f GB18030)"
     ),
     r"\.(docx|pptx|odt): .*a ZIP archive": "or is it a document? Make conversations of its text",
     r"\.(md|rst|tex): not JSON": "a text: make conversations of it, as in docs/data_files.md",
@@ -66,6 +67,8 @@ _ADVICE = {
     r"not JSON at byte 0: expected a ": "JSON, JSON lines, Parquet, Arrow and CSV (by its name) are read",
     r"got nothing: the file is empty": "write records into it, or name another file",
     r"one record per line, got ": "a record is a JSON object, as in docs/data_files.md",
+    r"closing quote of .*got the end of": "it was cut: copy or download it again, or a quote is missing",
+    r"\.csv: record 0: no .*its fields are \w+[ :/]\w+ \[": "commas divide columns: prompt,completion",
     r"got the end of the line": "the line was cut: write the whole record on it, or copy the file again",
     r"\d: expected a key in quotes": 'JSON has "double quotes", and no comma before }; json.dump writes it',
     r"expected the end of the line \[line \d+, byte \d+: ,": "leave out the comma after a record of a line",

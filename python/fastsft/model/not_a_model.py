@@ -13,16 +13,26 @@ def no_config(directory: str | Path) -> ValueError:
 
 def no_weights(directory: str | Path, expected: str) -> ValueError:
     """Return the error for a directory without weight files. expected: the files that could be there."""
-    way = _other_format(Path(directory)) or "copy or download the weights, too"
+    way = _way_of_adapter(Path(directory)) or _other_format(Path(directory)) or _COPY
     return ValueError(f"{directory}: expected {expected}, found none; {way}")
 
 
+_COPY = "copy or download the weights, too"
+
+
+def _way_of_adapter(directory: Path) -> str:
+    """Return advice if the directory has a LoRA adapter; else ""."""
+    if not (directory / "adapter_config.json").is_file():
+        return ""
+    return (
+        "it has a LoRA adapter: name its base model, and train on with --lora_weight_path "
+        f"{directory}, or make one model of the two with fastsft merge"
+    )
+
+
 def _way_to_config(directory: Path) -> str:
-    if (directory / "adapter_config.json").is_file():
-        return (
-            "it has a LoRA adapter: name its base model, and train on with --lora_weight_path "
-            f"{directory}, or make one model of the two with fastsft merge"
-        )
+    if adapter := _way_of_adapter(directory):
+        return adapter
     if other := _other_format(directory):
         return other
     # The second pattern: a folder of the hub's cache.

@@ -195,7 +195,7 @@ class CsvLines:
             what = (
                 "a quote has no end; write it, or double a quote inside of a value"
                 if "unexpected end" in str(error)
-                else error
+                else f"{error}; put the whole cell into quotes, and double a quote inside of it"
             )
             raise ValueError(f"{self._name}: line {line}: {what}") from None
         except UnicodeDecodeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastsft.arguments.imports import shared
 from fastsft.arguments.imports.axolotl_data import data_sets
 from fastsft.arguments.imports.axolotl_keys import IDLE, LOST, RENAMED
-from fastsft.arguments.imports.draft import Draft, is_off, words
+from fastsft.arguments.imports.draft import Draft, is_off, number, whole, words
 from fastsft.arguments.imports.framework import Framework
 
 _PLUGINS = ("liger", "cut_cross_entropy")
@@ -70,12 +70,12 @@ def _lengths(draft: Draft) -> None:
 
 def _steps(draft: Draft) -> None:
     """Read how often the run evaluates and saves; shares of all steps are written for times an epoch."""
-    epochs = float(str(draft.get("num_epochs", 1.0)))
+    epochs = number("num_epochs", draft.get("num_epochs", 1.0))
     has_evaluation = draft.is_on("val_set_size") or draft.is_on("test_datasets")
     for key, field in (("saves_per_epoch", "save"), ("evals_per_epoch", "eval")):
         if not draft.is_on(key) or key not in draft.left:
             continue
-        share = 1.0 / (float(str(draft.given[key])) * epochs)
+        share = 1.0 / (number(key, draft.given[key]) * epochs)
         values = {f"{field}_strategy": "steps", f"{field}_steps": round(share, 6)}
         if field == "eval" and not has_evaluation:
             draft.idle(key, "there is no evaluation data")
@@ -112,7 +112,11 @@ def _optimizer(draft: Draft) -> None:
     shared.schedule(draft, "lr_scheduler")
     draft.switch("lr_scheduler_kwargs", {"lr_scheduler_kwargs": draft.get("lr_scheduler_kwargs")})
     if draft.get("batch_size") is not None:
-        steps = max(int(str(draft.given["batch_size"])) // int(str(draft.get("micro_batch_size", 1))), 1)
+        steps = max(
+            whole("batch_size", draft.given["batch_size"])
+            // whole("micro_batch_size", draft.get("micro_batch_size", 1)),
+            1,
+        )
         if draft.get("gradient_accumulation_steps") is not None:
             draft.idle("batch_size", "gradient_accumulation_steps counts")
         else:
@@ -121,14 +125,14 @@ def _optimizer(draft: Draft) -> None:
             )
             draft.carry("batch_size", {"gradient_accumulation_steps": steps}, change)
     if isinstance(draft.get("learning_rate"), str):
-        draft.carry("learning_rate", {"learning_rate": float(str(draft.given["learning_rate"]))})
+        draft.carry("learning_rate", {"learning_rate": number("learning_rate", draft.given["learning_rate"])})
 
 
 def _warmup(draft: Draft) -> None:
     """Read the warm-up, of which axolotl rounds steps down, and makes two of a single one."""
     ratio, most = draft.get("warmup_ratio"), draft.get("max_steps")
     if draft.get("warmup_steps") is not None:
-        given = int(str(draft.given["warmup_steps"]))
+        given = whole("warmup_steps", draft.given["warmup_steps"])
         draft.carry("warmup_steps", _warmed(given), "1 step is 2 there" if given == 1 else "")
         if ratio is not None:
             draft.idle("warmup_ratio", "warmup_steps counts")
@@ -138,10 +142,10 @@ def _warmup(draft: Draft) -> None:
         change = "steps are rounded up, there down, and 1 step is 2 there"
         draft.carry("warmup_ratio", {"warmup_ratio": ratio}, change)
     elif ratio is None:
-        values = _warmed(min(int(0.03 * int(str(most))), 100))
+        values = _warmed(min(int(0.03 * whole("max_steps", most)), 100))
         draft.default("warmup_steps", values["warmup_steps"], "3 % of max_steps, at most 100")
     else:
-        values = _warmed(int(float(str(ratio)) * int(str(most))))
+        values = _warmed(int(number("warmup_ratio", ratio) * whole("max_steps", most)))
         draft.carry("warmup_ratio", values, "of max_steps, rounded down; 1 step is 2 there")
 
 
@@ -152,7 +156,7 @@ def _warmed(steps: int) -> dict[str, int]:
 def _accumulation(draft: Draft) -> None:
     """Name the weights of tokens in a step of several micro-batches."""
     steps = draft.get("gradient_accumulation_steps")
-    if steps is not None and int(str(steps)) > 1:
+    if steps is not None and whole("gradient_accumulation_steps", steps) > 1:
         draft.carry("gradient_accumulation_steps", {"gradient_accumulation_steps": steps}, _WEIGHTS)
 
 

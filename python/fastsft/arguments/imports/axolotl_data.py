@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastsft.arguments.imports import shared
-from fastsft.arguments.imports.draft import Draft, is_off
+from fastsft.arguments.imports.draft import Draft, is_off, number
 from fastsft.arguments.imports.llamafactory_data import ROLES
 from fastsft.arguments.imports.templates import axolotl_template, written
 
@@ -48,11 +48,11 @@ def data_sets(draft: Draft) -> None:
         _read(draft, "test_datasets", "eval_data_path")
     size = draft.get("val_set_size")
     if "val_set_size" in draft.left:
-        number = 0.0 if is_off(size) else float(str(size))
-        if number:
+        share = 0.0 if is_off(size) else number("val_set_size", size)
+        if share:
             draft.carry(
                 "val_set_size",
-                {"eval_split": int(number) if number >= 1 else number},
+                {"eval_split": int(share) if share >= 1 else share},
                 "other records are drawn",
             )
         else:

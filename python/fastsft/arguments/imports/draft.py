@@ -125,6 +125,22 @@ def is_off(value: object) -> bool:
     return any(type(value) is type(item) and value == item for item in OFF)
 
 
+def number(key: str, value: object) -> float:
+    """Return the number that a key has. ValueError, with the key, for other values."""
+    try:
+        return float(str(value))
+    except ValueError:
+        raise ValueError(f"{key}: expected a number, got {value!r:.60}; correct it there") from None
+
+
+def whole(key: str, value: object) -> int:
+    """Return the whole number that a key has. ValueError, with the key, for other values."""
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ValueError(f"{key}: expected a whole number, got {value!r:.60}; correct it there") from None
+
+
 def plain(value: object) -> str:
     """Return a value as the report prints it."""
     if isinstance(value, bool) or value is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastsft.arguments.imports import shared
-from fastsft.arguments.imports.draft import Draft, is_off, words
+from fastsft.arguments.imports.draft import Draft, is_off, whole, words
 from fastsft.arguments.imports.framework import Framework, named
 from fastsft.arguments.imports.llamafactory_data import data_sets
 from fastsft.arguments.imports.templates import llamafactory_template
@@ -166,7 +166,7 @@ def _defaults(draft: Draft) -> None:
         draft.default("lora", True, "finetuning_type")
     if draft.values["lora"]:
         draft.default("lora_r", 8)
-        draft.default("lora_alpha", 2 * int(str(draft.values["lora_r"])), "twice lora_rank")
+        draft.default("lora_alpha", 2 * whole("lora_rank", draft.values["lora_r"]), "twice lora_rank")
         draft.default("lora_dropout", 0.0)
         draft.default("lora_target_modules", ["all-linear"])
     draft.default("model_max_length", 2048, "cutoff_len")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastsft.arguments.imports import shared
-from fastsft.arguments.imports.draft import Draft, is_off
+from fastsft.arguments.imports.draft import Draft, is_off, number
 from fastsft.runtime.regular_files import read_json, read_text
 
 _INFO = "dataset_info.json"
@@ -199,9 +199,9 @@ def _evaluation(draft: Draft) -> None:
     size = draft.get("val_size")
     if "val_size" not in draft.left:
         return
-    if is_off(size) or float(str(size)) == 0:
+    if is_off(size) or number("val_size", size) == 0:
         draft.idle("val_size", "nothing is taken out for evaluation")
         return
-    number = float(str(size))
-    share = int(number) if number >= 1 else number
+    given = number("val_size", size)
+    share = int(given) if given >= 1 else given
     draft.carry("val_size", {"eval_split": share}, "other records are drawn")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from fastsft.arguments.imports import shared
-from fastsft.arguments.imports.draft import Draft, is_off, words
+from fastsft.arguments.imports.draft import Draft, is_off, number, whole, words
 from fastsft.arguments.imports.framework import Framework, named
 from fastsft.arguments.imports.templates import written
 
@@ -136,7 +136,7 @@ def _data(draft: Draft) -> None:
         values: dict[str, object] = {field: paths[0] if len(paths) == 1 else paths}
         draft.lose(key, "; ".join(problems), values) if problems else draft.carry(key, values)
     ratio = draft.get("split_dataset_ratio")
-    if "split_dataset_ratio" in draft.left and not is_off(ratio) and float(str(ratio)):
+    if "split_dataset_ratio" in draft.left and not is_off(ratio) and number("split_dataset_ratio", ratio):
         draft.carry("split_dataset_ratio", {"eval_split": ratio}, "other records are drawn")
     elif "split_dataset_ratio" in draft.left:
         draft.idle("split_dataset_ratio", "nothing is taken out for evaluation")
@@ -252,7 +252,9 @@ def _defaults(draft: Draft) -> None:
     draft.default("model_max_length", 32768, "the model's own there: set the longest that you have")
     draft.default("per_device_train_batch_size", 1)
     draft.default("per_device_eval_batch_size", 1)
-    steps = max(1, math.ceil(16 / int(str(draft.values["per_device_train_batch_size"]))))
+    steps = max(
+        1, math.ceil(16 / whole("per_device_train_batch_size", draft.values["per_device_train_batch_size"]))
+    )
     draft.default("gradient_accumulation_steps", steps, "16 conversations a step, by one rank")
     draft.default("weight_decay", 0.1)
     draft.default("adam_beta2", 0.95)

@@ -118,7 +118,10 @@ class Request:
                     stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
-                raise ValueError(f"--against_python {self.python}: {error.strerror or error}") from error
+                raise ValueError(
+                    f"--against_python {self.python}: {error.strerror or error}; name the python of an "
+                    f"environment that has {self.framework.title}, such as venv/bin/python"
+                ) from error
             try:
                 return process.wait(self.seconds)
             except subprocess.TimeoutExpired as error:
