@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fastsft import _C, data
+from fastsft import _C, DataArguments, data
 from fastsft.data.chat.labelling import LabelSettings, make_labeller
 from fastsft.sources.data_files import DataFile, data_files
 from fastsft.sources.json_lines import JsonLines
@@ -70,17 +70,16 @@ def test_parquet(tmp_path: Path, plain: Path) -> None:
     assert checksum(DataFile(str(path))) == checksum(DataFile(str(plain)))
 
 
-def test_a_column_of_bytes_is_refused_unless_it_is_empty(tmp_path: Path, plain: Path) -> None:
+def test_a_column_of_bytes_is_told_from_numbers_in_json(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table, path = pyarrow.Table.from_pylist(RECORDS), tmp_path / "data.parquet"
-    for values in ([b"a"], [None]):
-        column = pyarrow.array(values * len(RECORDS), pyarrow.binary())
-        parquet.write_table(table.append_column("system", column), path)
-        if values[0] is None:
-            assert checksum(DataFile(str(path))) == checksum(DataFile(str(plain)))
-            continue
-        with pytest.raises(ValueError, match=r"column system: expected texts, got binary; write them as"):
-            checksum(DataFile(str(path)))
+    path = tmp_path / "data.parquet"
+    parquet.write_table(pyarrow.table({"prompt": [b"a"], "completion": [b"b"]}), path)
+    tokenizer = Tokenizer.from_pretrained(GOLDEN / "trainer" / "model_untied", model_max_length=64)
+    arguments = DataArguments(
+        data_path=str(path), mask_policy="spans", on_bad_sample="error", template="vicuna_v1.1"
+    )
+    with pytest.raises(ValueError, match=r"text is a number .*; a column of bytes or numbers: write it as"):
+        data.make_supervised_data_module(tokenizer, arguments)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 60])

@@ -51,6 +51,9 @@ _KINDS: dict[str, type[DataError]] = {
 
 # A pattern in the message about an unreadable file -> advice
 _ADVICE = {
+    r"\.(parquet|arrow|feather): record \d+, message \d+: text is a number": (
+        "a column of bytes or numbers: write it as texts, as table.column(NAME).cast('string') does"
+    ),
     r"\.(gz|zst): (not JSON at byte 0|expected an array)": "not packed, as the name says: fetch it again",
     r"\.ya?ml: (not JSON|expected an array)": "YAML is no data here; a file of flags is given as --config",
     r"invalid UTF-8(?!.*UTF-16)": (

@@ -61,7 +61,6 @@ def _write_records() -> None:
     pyarrow.set_cpu_count(1)
     start = sys.stdin.buffer.peek(4)[:4] if isinstance(sys.stdin.buffer, io.BufferedReader) else b""
     for batch, unread in _parquet_batches() if start == b"PAR1" else _arrow_batches(start):
-        _check_texts(batch)
         for record in batch.to_pylist():
             sys.stdout.buffer.write(write_line(without_fills({**record, **unread})))
     sys.stdout.buffer.flush()
@@ -146,17 +145,6 @@ def _columns(schema: _Schema) -> tuple[list[str], dict[str, int]]:
             "docs/data_files.md"
         )
     return used, {name: 1 for name in types if name not in used}
-
-
-def _check_texts(batch: Any) -> None:
-    """Refuse a column of a data format whose values are bytes: JSON has none."""
-    fields = set(os.environ.get(FIELDS_VARIABLE, "").split(",")) - {"id"}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name in fields and "binary" in str(column.type) and column.null_count < len(column):
-            raise _RefusedError(
-                f"column {name}: expected texts, got {column.type}; write them as texts, as "
-                "table.column(NAME).cast('string') does, or name the column otherwise"
-            )
 
 
 def _may_mark(name: str, kind: object) -> bool:
