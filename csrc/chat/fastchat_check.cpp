@@ -49,11 +49,13 @@ std::optional<RecordError> check_record(const Conversation& conversation) {
   }
   const auto& messages = conversation.messages;
   const auto empty = std::ranges::find_if(messages, [](const Message& message) {
-    return message.value.kind == ValueKind::kMissing && !message.calls_tool;
+    return message.kind != ValueKind::kObject ||
+           (message.value.kind == ValueKind::kMissing && !message.calls_tool);
   });
   if (has_other_list && empty != messages.end()) {
-    return fault(Issue::kBadMessage, kKeyError, empty - messages.begin(),
-                 "message has no \"content\"");
+    return fault(
+        Issue::kBadMessage, kKeyError, empty - messages.begin(),
+        empty->kind == ValueKind::kObject ? "message has no \"content\"" : explain_kind(*empty));
   }
   if (has_other_list) {
     return fault(Issue::kNoConversations, kKeyError, -1,

@@ -316,6 +316,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "a line that was cut": ({"data_path": "half.jsonl"}, 1, "the line was cut: write the whole record on it"),
     "a name of packed data": ({"data_path": "plain.json.gz"}, 1, "not packed, as the name says: fetch it"),
     "a message without a text": ({"data_path": "untold.json"}, 1, 'message 0: message has no "content"'),
+    "a list as a message": ({"data_path": "listed.json"}, 1, "message 0: message is a list; expected"),
     "a file of flags in another": ({"config": "other.yaml"}, 1, "a file of flags names no other; write the"),
     "a number among modules": ({"config": "modules.yaml"}, 1, "a list of texts, got 5 in it; quote it"),
     "a word for cycles": (

@@ -32,6 +32,7 @@ HOPELESS = {
     "null": [{"conversations": human_gpt("a", None)}],
     "twice": [{"conversations": [*human_gpt("a"), *human_gpt("b", "c")]}],
     "untold": [{"messages": [{"role": "user"}, {"role": "assistant", "content": "b"}]}],
+    "listed": [{"messages": [["user", "a"], ["assistant", "b"]]}],
     "told": [{"messages": "user: a"}],
     "tool": [{"conversations": [*human_gpt("a"), {"from": "tool", "value": "b"}]}] * 3,
 }

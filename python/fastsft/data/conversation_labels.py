@@ -42,13 +42,13 @@ def label_conversation_file(
     DataError if a record is faulty. ValueError as in `check_tokenizer`.
     """
     refuse_unused()
-    check_tokenizer_type(tokenizer)
     digest_model(tokenizer)
     native = find_native_tokenizer(tokenizer)
     spans = settings.mask_policy == "spans"
     refuse_reader()
     if not spans:
         refuse_template()
+    check_tokenizer_type(tokenizer)
     if native is None and not spans:
         if settings.overlong != "truncate":
             raise ValueError(
