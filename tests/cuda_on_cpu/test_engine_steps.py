@@ -144,9 +144,11 @@ def test_backward_has_what_norms_and_swiglu_quantise(
     before = {(i.file, i.name): i.launches for i in emulated.instances()}
     with emulated.instead_of_cpu_ops():
         ours = losses(family, "bfloat16", **options)
+        all_kept = losses(family, "bfloat16", **{**options, "recompute": "none"})
     ran = {i.name for i in emulated.instances() if i.launches > before[i.file, i.name]}
     assert any(name.startswith("forward_kernel<true") for name in ran), ran
     assert any(name.startswith("fp8_forward_kernel") for name in ran), ran
+    assert ours == all_kept
     for (loss, norm), (wanted, wanted_norm) in zip(ours, expected, strict=True):
         assert loss == pytest.approx(wanted, abs=0.02)
         assert norm == pytest.approx(wanted_norm, rel=3e-2)

@@ -8,6 +8,7 @@
 
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/column_sums.h"
+#include "ops/fp8/fp8.h"
 #include "ops/rms_norm/rms_norm_launch.h"
 
 namespace fastsft {
@@ -52,9 +53,13 @@ void rms_norm_fp8_cuda(const at::Tensor& x, const OptionalTensor& residual,
                        const at::Tensor& scales, bool power_of_2, bool keep, double offset) {
   check_rms_norm_fp8(x, residual, weight, eps, sum, out, rstd, values, scales, power_of_2, keep,
                      offset);
-  const c10::cuda::CUDAGuard guard(x.device());
   cuda::RmsNormArgs args = rms_norm_args(x, residual, weight, eps, sum, out, rstd, offset,
                                          cuda::alignment_of(values) >= 8);
+  if (args.plan.packs == 0) {  // a row does not fit into registers
+    rms_norm_cuda(x, residual, weight, eps, sum, out, rstd, offset);
+    return fp8_quantize(out, /*rowwise=*/true, power_of_2, values, scales);
+  }
+  const c10::cuda::CUDAGuard guard(x.device());
   args.fp8 = {static_cast<uint8_t*>(values.data_ptr()), scales.data_ptr<float>(), power_of_2};
   if (!keep) args.out = nullptr;
   cuda::launch_rms_norm(args, cuda::dtype_of(x), c10::cuda::getCurrentCUDAStream());

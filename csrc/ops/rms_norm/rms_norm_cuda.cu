@@ -65,12 +65,11 @@ __global__ void __launch_bounds__(kMaxThreads) forward_kernel(RmsNormArgs args) 
   }
 }
 
-// Handles rows that do not fit into a block's registers, by reading them twice, or three times for
-// a copy in 8 bits.
-template <bool kFp8, typename T>
+// Handles rows that do not fit into a block's registers, by reading them twice.
+template <typename T>
 __global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs args) {
   const int64_t row = blockIdx.x, begin = row * args.hidden;
-  float squares = 0, most = 0;
+  float squares = 0;
   for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
     float value;
     add_residual<T, 1>(args, begin + j, &value);
@@ -82,16 +81,6 @@ __global__ void __launch_bounds__(kWideThreads) wide_forward_kernel(RmsNormArgs 
   for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
     float value = to_float(source[j]);
     normalize<T, 1>(args, row, j, scale, &value);
-    if constexpr (kFp8) most = larger_magnitude<1>(most, &value);
-  }
-  if constexpr (kFp8) {
-    const float factor = fp8_row_factor(args.fp8, row, block_max(most));
-    args.out = nullptr;
-    for (int64_t j = threadIdx.x; j < args.hidden; j += kWideThreads) {
-      float value = to_float(source[j]);
-      normalize<T, 1>(args, row, j, scale, &value);
-      store_fp8<1>(args.fp8.values + begin + j, &value, factor, false);
-    }
   }
 }
 
@@ -210,14 +199,9 @@ __global__ void __launch_bounds__(kWideThreads) wide_backward_kernel(RmsNormBack
 
 template <bool kFp8, typename T, int kWidth>
 void launch_forward(const RmsNormArgs& args, cudaStream_t stream) {
-  const unsigned blocks = blocks_of(args.plan, args.rows);
-  if (args.plan.packs == 0) {
-    wide_forward_kernel<kFp8, T><<<blocks, kWideThreads, 0, stream>>>(args);
-    return;
-  }
   dispatch_block(args.plan, [&]<int kPacks, int kMaxThreads>() {
     forward_kernel<kFp8, T, kWidth, kPacks, kMaxThreads>
-        <<<blocks, threads_of(args.plan), 0, stream>>>(args);
+        <<<blocks_of(args.plan, args.rows), threads_of(args.plan), 0, stream>>>(args);
   });
 }
 
@@ -247,8 +231,12 @@ void launch_rms_norm(const RmsNormArgs& args, Dtype dtype, cudaStream_t stream) 
     });
     return;
   }
-  dispatch(dtype, args.width,
-           [&]<typename T, int kWidth>() { launch_forward<false, T, kWidth>(args, stream); });
+  dispatch(dtype, args.width, [&]<typename T, int kWidth>() {
+    if (args.plan.packs == 0)
+      wide_forward_kernel<T><<<blocks_of(args.plan, args.rows), kWideThreads, 0, stream>>>(args);
+    else
+      launch_forward<false, T, kWidth>(args, stream);
+  });
 }
 
 void launch_rms_norm_backward(const RmsNormBackwardArgs& args, Dtype dtype, cudaStream_t stream) {

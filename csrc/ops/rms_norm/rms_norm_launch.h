@@ -19,7 +19,7 @@ struct RmsNormArgs {
   void* sum;
   void* out;  // null: only the copy in 8 bits is written
   float* rstd;
-  Fp8Rows fp8;  // x is bfloat16 if there is a copy in 8 bits
+  Fp8Rows fp8;  // with values, x is bfloat16 and a row fits into registers
   int64_t rows, hidden;
   float eps;
   float offset;  // added to the weight

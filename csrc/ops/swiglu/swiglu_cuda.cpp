@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "ops/cuda/arguments.h"
+#include "ops/fp8/fp8.h"
 #include "ops/swiglu/swiglu_launch.h"
 
 namespace fastsft {
@@ -37,10 +38,15 @@ void swiglu_cuda(const at::Tensor& gate_up, const at::Tensor& out, bool gelu) {
 void swiglu_fp8_cuda(const at::Tensor& gate_up, const at::Tensor& out, const at::Tensor& values,
                      const at::Tensor& scales, bool power_of_2, bool keep, bool gelu) {
   check_swiglu_fp8(gate_up, out, values, scales, power_of_2, keep, gelu);
-  const c10::cuda::CUDAGuard guard(gate_up.device());
   const int64_t width = out.size(1);
   const int access =
       cuda::alignment_of(values) >= 8 ? cuda::access_width(width, {gate_up, out}) : 1;
+  const cuda::RowPlan plan = cuda::plan_row(width, access);
+  if (plan.packs == 0) {  // a row does not fit into registers
+    swiglu_cuda(gate_up, out, gelu);
+    return fp8_quantize(out, /*rowwise=*/true, power_of_2, values, scales);
+  }
+  const c10::cuda::CUDAGuard guard(gate_up.device());
   cuda::launch_swiglu_fp8(
       {.gate_up = gate_up.data_ptr(),
        .grad_out = nullptr,
@@ -50,8 +56,8 @@ void swiglu_fp8_cuda(const at::Tensor& gate_up, const at::Tensor& out, const at:
        .rows = gate_up.size(0),
        .width = width,
        .access = access},
-      {static_cast<uint8_t*>(values.data_ptr()), scales.data_ptr<float>(), power_of_2},
-      cuda::plan_row(width, access), c10::cuda::getCurrentCUDAStream());
+      {static_cast<uint8_t*>(values.data_ptr()), scales.data_ptr<float>(), power_of_2}, plan,
+      c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

@@ -82,24 +82,6 @@ __global__ void __launch_bounds__(kMaxThreads) fp8_forward_kernel(SwigluArgs arg
   }
 }
 
-// Handles rows that do not fit into a block's registers, by computing them twice.
-template <bool kGelu>
-__global__ void __launch_bounds__(kWideThreads)
-    wide_fp8_forward_kernel(SwigluArgs args, Fp8Rows fp8) {
-  const int64_t row = blockIdx.x;
-  float value, most = 0;
-  for (int64_t j = threadIdx.x; j < args.width; j += kWideThreads) {
-    activate_rounded<kGelu, 1>(args, row, j, &value);
-    most = larger_magnitude<1>(most, &value);
-  }
-  const float factor = fp8_row_factor(fp8, row, block_max(most));
-  args.out = nullptr;
-  for (int64_t j = threadIdx.x; j < args.width; j += kWideThreads) {
-    activate_rounded<kGelu, 1>(args, row, j, &value);
-    store_fp8<1>(fp8.values + row * args.width + j, &value, factor, false);
-  }
-}
-
 // Results may overwrite gate_up and grad_out, because each thread reads its elements before it
 // writes them.
 template <bool kGelu, typename T, int kWidth, bool kRemake>
@@ -145,10 +127,6 @@ template <bool kGelu>
 void launch_fp8(const SwigluArgs& args, const Fp8Rows& fp8, const RowPlan& plan,
                 cudaStream_t stream) {
   const unsigned blocks = blocks_of(plan, args.rows);
-  if (plan.packs == 0) {
-    wide_fp8_forward_kernel<kGelu><<<blocks, kWideThreads, 0, stream>>>(args, fp8);
-    return;
-  }
   dispatch_width<bfloat16>(args.access, [&]<typename T, int kWidth>() {
     dispatch_block(plan, [&]<int kPacks, int kMaxThreads>() {
       fp8_forward_kernel<kGelu, kWidth, kPacks, kMaxThreads>

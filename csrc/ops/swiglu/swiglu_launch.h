@@ -21,7 +21,8 @@ struct SwigluArgs {
   int access;
 };
 void launch_swiglu(const SwigluArgs& args, Dtype dtype, cudaStream_t stream);
-// Computes the forward pass in bfloat16 with a copy in 8 bits. Writes no `out` if it is null.
+// Computes the forward pass in bfloat16 with a copy in 8 bits, for rows that fit into registers.
+// Writes no `out` if it is null.
 void launch_swiglu_fp8(const SwigluArgs& args, const Fp8Rows& fp8, const RowPlan& plan,
                        cudaStream_t stream);
 

@@ -26,6 +26,9 @@ class Fp8Kernels(NamedTuple):
 # By scales. A scale for a whole matrix or a column needs the largest magnitude first, which is a kernel more.
 # With scales of rows, norms and SwiGLU quantise their results themselves.
 FP8_KERNELS_PER_LAYER = {"rowwise": Fp8Kernels(5, 12, 16), "tensorwise": Fp8Kernels(16, 16, 16)}
+# Elements of a row that a block of threads keeps in registers (csrc/ops/cuda/access.cpp). Wider rows are
+# quantised by a kernel of their own.
+_WIDEST_IN_REGISTERS = 32_768
 
 
 class Widths(NamedTuple):
@@ -121,7 +124,7 @@ def fp8_traffic(
     forward = (*layers, *again)
     token = sum(element * inputs + 4 for inputs, _ in forward)
     if rowwise:
-        by_writers = qkv[0] + gate_up[0] + down[0]
+        by_writers = sum(layer[0] for layer in (qkv, gate_up, down) if layer[0] <= _WIDEST_IN_REGISTERS)
         token -= 2 * (by_writers + sum(layer[0] for layer in again if layer is not out))
         if policy != "none" and not adapters:  # not in 16 bits, but for what backward computes again
             token -= 2 * (by_writers + (qkv[0] if policy == "block" else 0))
