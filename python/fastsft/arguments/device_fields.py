@@ -114,8 +114,8 @@ class PrecisionArguments:
     keep_fp8_weights: bool | None = supported(
         None,
         "of --fp8: weights stay in 8 bits until they change, so that a step quantises them once and the base "
-        "of LoRA never; takes 2 bytes a weight, and not with full_shard; by default on a GPU where it fits "
-        "and is faster",
+        "of LoRA never; takes 2 bytes a weight of the blocks' linear layers, and not with full_shard; by "
+        "default on a GPU where it fits",
     )
     torch_compile: bool = ignored(False, "torch.compile", _COMPILED)
     torch_compile_backend: str | None = ignored(None, "its back end", _COMPILED)

@@ -60,10 +60,9 @@ def choose_plan(
     Only if nothing fits otherwise, inputs of blocks are offloaded to the host, MLPs are computed in tiles, or
     both.
 
-    If the user left keep_fp8_weights open, weights are kept in 8 bits on a GPU if that fits and is faster.
-
     If the user left sync_each_batch open and a step has several micro-batches, gradients are reduced once per
-    step, provided that this fits.
+    step, provided that this fits. If the user left keep_fp8_weights open, weights are kept in 8 bits on a
+    GPU, provided that this fits as well: it changes no bits and no micro-batch.
     """
     _check_gpu(setting)
     tried: list[MemoryPlan] = []
@@ -78,14 +77,14 @@ def choose_plan(
     if not fitting:
         smallest = min(tried, key=lambda plan: (memory.lacks_of_host(plan), plan.total))
         raise ValueError(Refused(smallest, request, shape_of, memory).message(methods))
-    fitting += [plan for plan in _keeping_fp8_weights(fitting, request) if memory.holds(plan)]
     chosen = min(fitting, key=_step_time)
     if setting.device != "cuda":
         chosen = _preferred([plan for plan in fitting if plan.token_budget == chosen.token_budget], memory)
-    if request.sync_each_batch is not None:
-        return chosen
-    once = _reduced_once(chosen)
-    return once if memory.holds(once) else chosen
+    if request.sync_each_batch is None and memory.holds(once := _reduced_once(chosen)):
+        chosen = once
+    if request.keep_fp8_weights is None and memory.holds(kept := _with_kept_weights(chosen)):
+        chosen = kept
+    return chosen
 
 
 def _fitting(plans: list[MemoryPlan], request: PlanRequest, memory: MemoryBudget) -> list[MemoryPlan]:
@@ -94,19 +93,6 @@ def _fitting(plans: list[MemoryPlan], request: PlanRequest, memory: MemoryBudget
     if not fitting and request.sync_each_batch is None:
         fitting = [plan for plan in map(_reduced_once, plans) if memory.holds(plan)]
     return fitting
-
-
-def _keeping_fp8_weights(plans: list[MemoryPlan], request: PlanRequest) -> list[MemoryPlan]:
-    """Return the plans with weights kept in 8 bits, if the planner may choose that."""
-    setting = plans[0].setting
-    if request.keep_fp8_weights is not None or setting.device != "cuda" or not setting.may_keep_fp8_weights:
-        return []
-    return [
-        plan_memory(
-            plan.setting.with_state(keep_fp8_weights=True), plan.recompute, plan.token_budget, plan.work
-        )
-        for plan in plans
-    ]
 
 
 def _check_gpu(setting: EngineSettings) -> None:
@@ -129,6 +115,17 @@ def _reduced_once(plan: MemoryPlan) -> MemoryPlan:
         return plan
     setting = plan.setting.with_state(sync_each_batch=False)
     return plan_memory(setting, plan.recompute, plan.token_budget, plan.work)
+
+
+def _with_kept_weights(plan: MemoryPlan) -> MemoryPlan:
+    """Return the plan with weights kept in 8 bits; `plan` itself if that is not possible or saves no time."""
+    setting = plan.setting
+    if setting.device != "cuda" or not setting.may_keep_fp8_weights:
+        return plan
+    kept = plan_memory(
+        setting.with_state(keep_fp8_weights=True), plan.recompute, plan.token_budget, plan.work
+    )
+    return kept if why_not(plan) or _step_time(kept) < _step_time(plan) else plan
 
 
 def _step_time(plan: MemoryPlan) -> float:
