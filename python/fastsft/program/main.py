@@ -162,7 +162,10 @@ def _fail() -> None:
 def _end_rank(status: int, line: str) -> NoReturn:
     """Print `line` on stderr, and end one of several ranks without finalizing the Python interpreter."""
     _flushed(status, line)
-    wait_for_leaving_ranks()
+    if status:
+        with contextlib.suppress(OSError):  # torch's client prints a C++ trace if the store is gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        wait_for_leaving_ranks()
     os._exit(status)
 
 

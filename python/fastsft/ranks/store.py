@@ -207,7 +207,7 @@ _LEAVING, _LEAVING_S, _LEAVING_PAUSE_S = "fastsft/leaving", 1.0, 0.01
 
 
 def wait_for_leaving_ranks() -> None:
-    """Wait until all ranks have called this function, but at most a second. A rank that fails calls it last.
+    """Wait until all ranks have called this function, for about a second. A rank that fails calls it last.
 
     If all ranks find the same error after an exchange, the first to end would close sockets of the exchange
     that a slower rank still reads, and on rank 0 the store. The slower rank would then report a lost rank
