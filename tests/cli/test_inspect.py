@@ -173,6 +173,8 @@ def test_choice_of_records() -> None:
     assert ids(n=3) == everything[:3]
     assert ids(record="chat_7") == ["chat_7"]
     assert ids(record=7) == everything[7:8]
+    with pytest.raises(ValueError, match="has the id or number 999; numbers begin with 0"):
+        ids(record=999)
     assert ids(n=0) == []
     drawn = ids(n=20, random=True)
     assert drawn == ids(n=20, random=True) != ids(n=20, random=True, seed=1)

@@ -15,14 +15,19 @@ from fastsft.cli.inspect_against import (
     add_against_arguments,
     check_against,
     compared,
-    no_such_record,
     show,
     use_against_config,
 )
 from fastsft.cli.places import with_flags
 from fastsft.data.chat.labelling import LEARNED, LabelSettings, parse_role_map
 from fastsft.inspection.against.comparison_page import comparison_page
-from fastsft.inspection.inspect import DEFAULT_MAX_LENGTH, InspectionSetup, prepare, prepare_without_model
+from fastsft.inspection.inspect import (
+    DEFAULT_MAX_LENGTH,
+    InspectionSetup,
+    no_such_record,
+    prepare,
+    prepare_without_model,
+)
 from fastsft.inspection.inspection_text import inspection_text
 from fastsft.runtime.output_files import check_output_file, write_for_flag
 from fastsft.runtime.terminal import has_colour, terminal_width, visible
@@ -63,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, OSError) as error:
         print_error("inspect", error)
         return 1
-    if args.record is not None and not inspection.records:
+    if args.record is not None and not inspection.num_matching:
         print_error("inspect", no_such_record(args.data, args.record))
         return 2
     colour, width = has_colour(sys.stdout, args.color), terminal_width(sys.stdout)

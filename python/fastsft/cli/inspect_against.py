@@ -18,18 +18,10 @@ from fastsft.inspection.against.comparison import Against, Comparison, compare, 
 from fastsft.inspection.against.comparison_text import comparison_text
 from fastsft.inspection.against.configuration import Configuration, read_configuration
 from fastsft.inspection.against.frameworks import FRAMEWORKS, OURS
-from fastsft.inspection.inspect import InspectionSetup, prepare
+from fastsft.inspection.inspect import InspectionSetup, no_such_record, prepare
 from fastsft.runtime.hub_models import expanded
 from fastsft.runtime.terminal import has_colour, terminal_width
 from fastsft.sources.data_files import data_files
-
-
-def no_such_record(data: str, record: str) -> str:
-    """Return the message for a --record that the data do not have."""
-    return (
-        f"no record of {data} has the id or number {record}; numbers begin with 0, and without --record some "
-        "records are shown with theirs"
-    )
 
 
 def add_against_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +128,7 @@ def compared(
 
     others = settings_of(args.against_setting)
     name, survey = read(setup)
-    if args.record is not None and not survey.chosen:
+    if args.record is not None and not survey.num_matching:
         raise ValueError(no_such_record(args.data, args.record))
     if args.against != OURS:
         python = args.against_python or sys.executable

@@ -93,7 +93,7 @@ def inspect(
     max_record_bytes: the most bytes of a record in a file. data_format: by default detected. settings:
     mask_policy, template, chat_template_name, train_turns, learn, learn_tool_calls, learn_thoughts,
     default_system, role_aliases, on_bad_sample, overlong, boundary_tokens (labelling.LabelSettings).
-    ValueError for options and data that cannot be used.
+    ValueError for options and data that cannot be used, and if no record is `record`.
     """
     if not isinstance(model, str | Path):
         check_tokenizer_type(model, "inspect: model")
@@ -112,8 +112,19 @@ def inspect(
     setup = prepare(
         model, LabelSettings(**{"mask_policy": AUTO, "role_map": roles, **settings}), model_max_length, data
     )
-    return setup.survey(
+    found = setup.survey(
         data, chosen, show_progress=show_progress, max_record_bytes=max_record_bytes, data_format=data_format
+    )
+    if record is not None and not found.num_matching:
+        raise ValueError(f"inspect: {no_such_record(found.data, record)}")
+    return found
+
+
+def no_such_record(data: str, record: str | int) -> str:
+    """Return the message for a record that the data do not have."""
+    return (
+        f"no record of {data} has the id or number {record}; numbers begin with 0, and without a choice some "
+        "records are shown with theirs"
     )
 
 
