@@ -84,8 +84,9 @@ def uses_of_weights(engine: Any, model: Path, folder: Path, *, rests: bool) -> d
         "sent": lambda: sent(engine),
         "digests": lambda: [unit.shard for unit in engine.state_digests()],
         "saved": lambda: checksums(folder, lambda to: _C.stream_training_state(engine, to)),
-        "staged": staging.stage,
         "own state": lambda: checksums(folder, lambda to: [_C.save_training_state(engine, to)]),
+        "staged": staging.stage,
+        # next, because other uses wait for the device, and with it for the staged bytes
         "staged file": lambda: checksums(folder, lambda to: written(staging, to)),
         "set": lambda: set_one(engine),
         "weights after one was set": lambda: digest_of(engine.named_parameters()),
