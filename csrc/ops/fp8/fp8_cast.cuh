@@ -3,7 +3,7 @@
 #include <cuda_fp8.h>
 
 #include "ops/cuda/pack.cuh"
-#include "ops/fp8/fp8_rows.h"
+#include "ops/fp8/fp8_launch.h"
 
 namespace fastsft::cuda {
 

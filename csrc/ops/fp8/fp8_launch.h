@@ -14,6 +14,13 @@ inline constexpr int64_t kFp8Parts = 1024;
 // reads the parts of its columns again, so there are few.
 inline constexpr int64_t kFp8Slices = 8;
 
+// A quantised copy that another kernel writes of its result: e4m3, with a scale for each row.
+struct Fp8Rows {
+  uint8_t* values = nullptr;  // null: none
+  float* scales = nullptr;
+  bool power_of_2 = false;
+};
+
 // The formula is in ops/fp8/fp8.h. Matrices are contiguous.
 struct Fp8Args {
   const void* x;

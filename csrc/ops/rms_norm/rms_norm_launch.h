@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "ops/cuda/access.h"
-#include "ops/fp8/fp8_rows.h"
+#include "ops/fp8/fp8_launch.h"
 
 namespace fastsft::cuda {
 
