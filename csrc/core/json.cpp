@@ -39,9 +39,9 @@ class Guard {
   std::vector<std::set<std::string>> keys_;
 };
 
-// Returns the parser's message without its number, with a comma in front of what it read last: a
-// semicolon begins a way out. Replaces bytes that are not printable ASCII: the parser quotes its
-// input, which may not be UTF-8.
+// Returns the parser's message without its number. The semicolon before the last token becomes a
+// comma, because in messages of fastsft a semicolon begins the advice. Bytes that are not printable
+// ASCII are replaced: the parser quotes its input, which may not be UTF-8.
 std::string printable(std::string message) {
   constexpr std::string_view kQuoted = "; last read: ";
   if (message.starts_with('[')) message.erase(0, message.find(' ') + 1);

@@ -187,7 +187,7 @@ OF_TRAINING: dict[str, tuple[dict[str, object], int, str]] = {
     "an adapter": ({"model_name_or_path": "adapter"}, 1, "train on with --lora_weight_path adapter"),
     "mistyped data": ({"data_path": "dta.json"}, 1, "--data_path: dta.json is"),
     "mistyped eval data": ({"eval_data_path": "dta.json"}, 1, "--eval_data_path: dta.json"),
-    "latin-1": ({"data_path": "latin.json"}, 1, "makes UTF-8 of Latin-1"),
+    "latin-1": ({"data_path": "latin.json"}, 1, "converts a file in Latin-1"),
     "prompts longer than a row": ({"data_path": "long.json"}, 1, "within --model_max_length: raise it"),
     "preference data": ({"data_path": "chosen.json"}, 1, "its fields are chosen, rejected"),
     "a field of another name": ({"data_path": "half.json"}, 1, "its fields are instruction, target"),

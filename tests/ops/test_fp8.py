@@ -194,7 +194,10 @@ def fused_norm(
 def test_a_norm_quantises_its_result(
     device: OpDevice, shape: tuple[int, int], residual: bool, keep: bool
 ) -> None:
-    """To the bits of the two ops: rows of a warp, of a block, of single elements, too wide for registers."""
+    """The results have the bits of rms_norm and fp8_quantize.
+
+    Shapes: a row is one warp; a block; read by single elements; too wide for registers.
+    """
     for power_of_2, offset in ((True, 0.0), (False, 1.0)):
         ours, expected = fused_norm(device, shape, residual, keep, offset, power_of_2)
         for one, two in zip(ours, expected, strict=True):

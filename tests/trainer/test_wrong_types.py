@@ -1,4 +1,4 @@
-"""Values of wrong types in calls from Python: what was expected, what came, where, and the way out."""
+"""A call from Python with a value of a wrong type: the message has expected, got, where and the way out."""
 
 from __future__ import annotations
 

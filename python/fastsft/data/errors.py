@@ -57,8 +57,8 @@ _ADVICE = {
     r"\.(gz|zst): (not JSON at byte 0|expected an array)": "not packed, as the name says: fetch it again",
     r"\.ya?ml: (not JSON|expected an array)": "YAML is no data here; a file of flags is given as --config",
     r"invalid UTF-8(?!.*UTF-16)": (
-        "iconv -f WINDOWS-1252 -t UTF-8 makes UTF-8 of Latin-1 and of what Windows makes of it (of "
-        "Chinese: -f GB18030)"
+        "iconv -f WINDOWS-1252 -t UTF-8 converts a file in Latin-1 or in a code page of Windows "
+        "(Chinese: iconv -f GB18030 -t UTF-8)"
     ),
     r"\.(docx|pptx|odt): .*a ZIP archive": "or is it a document? Make conversations of its text",
     r"\.(md|rst|tex): not JSON": "a text: make conversations of it, as in docs/data_files.md",
